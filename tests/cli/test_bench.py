@@ -177,7 +177,8 @@ def test_options_of_servers_need_one(penstock: Command) -> None:
 
 def test_a_trace_comes_at_its_own_times(penstock: Command, served: Any, tmp_path: Path) -> None:
     trace = tmp_path / "t.jsonl"
-    trace.write_text("".join(json.dumps({"timestamp": 50 * at, "input_length": 8, "output_length": 2}) + "\n" for at in range(4)))
+    trace.write_text("".join(
+        json.dumps({"timestamp": 50 * at, "input_length": 8, "output_length": 2, "hash_ids": [at]}) + "\n" for at in range(4)))
     asked = ["bench", f"http://127.0.0.1:{served.server_port}", "--dataset", f"mooncake:path={trace}", "--warmup", "0", "--json"]
     samples = tmp_path / "s.jsonl"
 
@@ -198,7 +199,7 @@ def test_a_trace_comes_at_its_own_times(penstock: Command, served: Any, tmp_path
 
 def test_a_server_that_refuses_a_trace_is_not_all_that_is_said(penstock: Command, served: Any, tmp_path: Path) -> None:
     trace = tmp_path / "t.jsonl"
-    trace.write_text(json.dumps({"timestamp": 0, "input_length": 8, "output_length": 2}))
+    trace.write_text(json.dumps({"timestamp": 0, "input_length": 8, "output_length": 2, "hash_ids": [0]}))
     words = ["bench", f"http://127.0.0.1:{served.server_port}", "--body", '{"temperature": 9}']
     status, _, err = penstock([*words, "--dataset", f"mooncake:path={trace}"])
     assert status == 1 and "too hot; of a trace, a smaller scale=... in --dataset" in err

@@ -48,7 +48,7 @@ class Configuration:
     goodput_per_usd: float | None = None  # such requests for a dollar
     most_per_s: float | None = None  # requests a second, where it cannot keep up with what is asked for: the highest rate that it can
     meets_slo: bool | None = None
-    kept_share: float | None = None  # of the requests, by the twin
+    kept_share: float | None = None  # of the requests, by the twin; of what it does not play, of a trace's, each in its line
     edge_told: str = ""  # where steps that take a little longer would break the SLO
     predicted_by: str = ARITHMETIC  # or TWIN
     steps: str = ROOFLINE  # or measured: what the time of a step is taken from

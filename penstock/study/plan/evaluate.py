@@ -6,6 +6,7 @@ from typing import Any
 
 from penstock.compute.steptime import Roofline, StepTime
 from penstock.study.digits import digits, rounded_down
+from penstock.study.plan.batches import Batches
 from penstock.study.plan.configuration import ARITHMETIC, Candidate, Configuration
 from penstock.study.plan.cost import bill
 from penstock.study.plan.here import HERE
@@ -202,7 +203,7 @@ class Evaluator:
         most = self._goal.most_devices(trial.candidate.part.name)
         return f"{most} device{'s' if most > 1 else ''}" if most is not None else f"{MOST_REPLICAS} replicas"
 
-    def _misses(self, ttft: float, tpot: float, queue: Queue | None = None) -> list[str]:
+    def _misses(self, ttft: float, tpot: float, queue: Queue | Batches | None = None) -> list[str]:
         """The objectives that are not kept, each in words. `queue`: of requests that come at random, of which most must be in time."""
         steps = self._goal.load.output - 1
         missed = []
@@ -274,8 +275,7 @@ class _Trial:
         return Replica(self.stored, self.candidate.part, self.candidate.split)
 
     def mbu(self, load: Load, point: Point) -> float | None:
-        at_once = point.running / self.candidate.split.pipeline_parallel
-        return self.replica.mbu(at_once, load.input + load.output // 2, point.tpot_s)
+        return self.replica.mbu(point.running, load.input + load.output // 2, point.tpot_s)
 
 
 def sustained(steady: Steady, most: int, failed: float) -> float | None:

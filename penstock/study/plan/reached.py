@@ -21,12 +21,14 @@ class Replica:
     split: Split
 
     def mbu(self, decodes: float, context: int, tpot_s: float) -> float | None:
-        """Bytes that decoding must read for so many sequences, which see `context` tokens each, over those that the memory could deliver
-        from one token to the next. None where there is but one."""
-        count = max(1, round(decodes))
+        """Bytes that decoding must read from one token to the next for so many sequences, which see `context` tokens each, over those that
+        the memories of all devices could deliver. Stages read their weights once for each micro-batch: as many as there are stages, if
+        there are sequences for them. None where there is but one token."""
+        batches = min(self.split.pipeline_parallel, max(1.0, decodes))
+        count = max(1, round(decodes / batches))
         cost = self.stored.price.count(StepWork(((1, context),) * count, count))
-        could = tpot_s * self.part.memory_bandwidth * self.split.tensor_parallel
-        return (cost.weight_bytes + cost.kv_bytes) / could if could else None
+        could = tpot_s * self.part.memory_bandwidth * self.split.devices
+        return batches * (cost.weight_bytes + cost.kv_bytes) / could if could else None
 
     def mfu(self, rows: int, total: int, service_s: float) -> float:
         """Operations of the last `rows` tokens of a prompt of `total`, over those that the devices could do until its first token, had it

@@ -11,7 +11,7 @@ from penstock.core.config import EngineConfig
 from penstock.core.work import StepTimer, StepWork
 from penstock.study.measure.metrics import Window, concurrency, tokens_within
 from penstock.study.measure.samples import Sample
-from penstock.study.measure.slo import Slo
+from penstock.study.plan.bursts import Bursts
 from penstock.study.plan.configuration import MEASURED, TWIN, Configuration
 from penstock.study.plan.cost import bill
 from penstock.study.plan.evaluate import ATTAINED, Goal, rank
@@ -20,7 +20,7 @@ from penstock.study.plan.load import Load
 from penstock.study.plan.memory import room
 from penstock.study.plan.model import Model, WeightFormat
 from penstock.study.plan.reached import Replica, binding
-from penstock.study.plan.rehearsal import AUTO, Rehearsal, Traffic, running, tail_s
+from penstock.study.plan.rehearsal import AUTO, Rehearsal, Traffic, kept_share, running, tail_s
 from penstock.study.plan.simulate.twin import Pace, Played
 
 ROWS = 6  # of a plan, the best, that are played
@@ -59,8 +59,8 @@ class Twins:
     watch: Callable[[str], None]
 
     def refined(self, rows: Sequence[Configuration]) -> list[Configuration]:
-        """The best rows with figures of the twin, the rest as they are. The best are played first: what is found may put others before
-        them, which are played then."""
+        """The best rows with figures of the twin, the rest as they are, or as a trace leaves them. The best are played first: what is found
+        may put others before them, which are played then."""
         found = dict(enumerate(rows))
         able = [at for at, row in found.items() if can_play(row)]
         most, played = min(MOST_ROWS, len(able)), set[int]()
@@ -78,8 +78,10 @@ class Twins:
         return lambda done, most: self.watch(f"{said}, {done:,} of {most:,} requests")
 
     def _unplayed(self, row: Configuration) -> Configuration:
-        """As it is; where a policy was asked for by name, with why it was not obeyed."""
+        """As it is, or as a trace leaves its lines; where a policy was asked for by name, with why it was not obeyed."""
         asked = self.traffic.routing
+        if self.traffic.trace is not None:
+            row = Bursts(self.model, self.formats, self.parts, self.goal, self.traffic).judged(row)
         return row if asked == AUTO or not row.fits else replace(row, routing_told=f"--routing {asked} is for rows that the twin plays (~)")
 
     def _refined(self, row: Configuration, watch: Callable[[int, int], None]) -> Configuration:
@@ -151,11 +153,6 @@ class Twins:
 
 def can_play(row: Configuration) -> bool:
     return bool(row.meets_slo and row.pipeline_parallel == 1 and not row.prefill_replicas and (row.running or 0.0) <= MOST_RUNNING)
-
-
-def kept_share(samples: Sequence[Sample], goal: Goal) -> float:
-    slo = Slo(goal.most_s)
-    return sum(slo.kept(sample) for sample in samples) / len(samples)
 
 
 def in_vain(rehearsal: Rehearsal, goal: Goal) -> str:

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from penstock.core.config import EngineConfig
 from penstock.study.measure.datasets.traces import Row, parts
 from penstock.study.measure.samples import Sample
+from penstock.study.measure.slo import Slo
 from penstock.study.measure.statistics import distribution
-from penstock.study.plan.evaluate import ms
+from penstock.study.plan.evaluate import Goal, ms
 from penstock.study.plan.load import Load
 from penstock.study.plan.simulate.call import Call, Stretches, shares_prefixes
 from penstock.study.plan.simulate.play import Bounds
@@ -169,6 +170,11 @@ def running(samples: Sequence[Sample]) -> float:
 def tail_s(samples: Sequence[Sample]) -> float:
     """TTFT, p99."""
     return distribution([sample.ttft_s or 0.0 for sample in samples]).at(99) or 0.0
+
+
+def kept_share(samples: Sequence[Sample], goal: Goal) -> float:
+    slo = Slo(goal.most_s)
+    return sum(slo.kept(sample) for sample in samples) / len(samples)
 
 
 def calls_of(load: Load, trace: Sequence[Row] | None, most: int, replicas: int = 1) -> list[Call]:

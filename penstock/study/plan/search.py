@@ -171,7 +171,8 @@ def frontier(row: Configuration, best: Configuration | None, asked: str, among_p
     """`among_played`: whether the twin has played others, and not the row."""
     if best is None or row is best:
         first = "the cheapest that" if row.usd_per_hour is not None else "the most goodput per device of what"
-        doubt = ", its steps not measured" if row.unmeasured else ", by its means: it was not played" if among_played else ""
+        means = "its means" if row.kept_share is None else "its mean steps under the trace's arrivals"
+        doubt = ", its steps not measured" if row.unmeasured else f", by {means}: it was not played" if among_played else ""
         return f"{first} {asked}{doubt}; {row.bound} binds"
     if unpriced(row) != unpriced(best):
         return f"its price is not given, so that nothing says what it costs beside {best.called}; {row.bound} binds"

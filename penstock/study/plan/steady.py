@@ -2,7 +2,8 @@
 
 Prompts are computed in chunks that ride along with the tokens that are decoded (Agrawal et al., "Sarathi-Serve", OSDI 2024), so a step is
 mixed or decodes only. In a closed loop a fixed number of requests is always there, and one waits only where all steps are full; in an open
-one they come at random and wait for a prompt's turn as in an M/D/1 queue. With stages (pipeline parallelism) a pass is one micro-batch
+one they come at random and wait for a prompt's turn: as in an M/D/1 queue where a prompt takes several steps, for the next step where that
+takes whole prompts (`batches`). With stages (pipeline parallelism) a pass is one micro-batch
 going through them, and a token takes as many passes as there are stages.
 """
 import math
@@ -12,6 +13,7 @@ from typing import Any
 
 from penstock.compute.steptime import Roofline, StepTime
 from penstock.core.work import StepWork
+from penstock.study.plan.batches import Batches, waiting
 
 PASSES = 100  # of the iteration to a fixed point
 PREFILL, DECODE = "prefill compute", "decode compute"
@@ -88,7 +90,7 @@ class Queue:
 class Point:
     """What a replica does."""
 
-    queue: Queue
+    queue: Queue | Batches
     ttft_s: float
     tpot_s: float
     requests_per_s: float
@@ -169,17 +171,29 @@ class Steady:
             settled, passed = abs(now - passed) < 1e-5 * passed, now
             if settled:
                 break
-        own = self._own_seconds(mixed)
-        busy = rate * chunks * self._timer.interval(mixed) if chunks > 1 and share < 1 else rate * passed * self._input / self._chunk
-        if busy >= 1:
+        queue = self._waiting(rate, decodes, passed, mixed if chunks > 1 else None)
+        if queue is None:
             return None
-        queue = Queue(own, busy, passed / 2 * min(1.0, decodes))  # the step that is under way has to end first
         running = rate * (queue.mean_s + steps * stages * passed)
         if running > most:
             return None
         told = self._timer.told
         return Point(queue, queue.mean_s, stages * passed, rate, running, told(mixed).scaled(share), told(decode).scaled(1 - share),
                      mixed.prompt_share)
+
+    def _waiting(self, rate: float, decodes: float, passed: float, chunk: MeanStep | None) -> Queue | Batches | None:
+        """`chunk`: of a prompt, a step with it; None: steps take whole prompts. None where it cannot keep up."""
+        if chunk is None:
+            return waiting(rate, self._chunk // self._input, 1 - math.exp(-decodes), lambda count: self._pass_seconds(decodes, count))
+        full = rate * self._chunks * passed >= 1
+        busy = rate * passed * self._input / self._chunk if full else rate * self._chunks * self._timer.interval(chunk)
+        after_s = passed / 2 * min(1.0, decodes)  # the step that is under way has to end first
+        return Queue(self._own_seconds(chunk), busy, after_s) if busy < 1 else None
+
+    def _pass_seconds(self, decodes: float, prompts: int) -> tuple[float, float]:
+        """(until the next one may begin, through all stages) of a pass that takes so many prompts as a whole."""
+        step = self._mixed(decodes, prompts * self._input) if prompts else self._decode(max(1.0, decodes))
+        return self._timer.interval(step), self._timer.seconds(step)
 
     def prefill(self, rate: float) -> Queue | None:
         """Of a replica that only computes prompts. None where it cannot keep up."""

@@ -113,7 +113,8 @@ def test_a_conversation_that_outgrows_the_context_fails_alone(model: str, tmp_pa
 @pytest.mark.parametrize(("num", "cut"), [(2, True), (3, False)])
 def test_a_recording_that_is_cut_short_is_told(model: str, tmp_path: Path, num: int, cut: bool) -> None:
     trace = tmp_path / "trace.jsonl"
-    trace.write_text("".join(json.dumps({"timestamp": 10 * at, "input_length": 8, "output_length": 2}) + "\n" for at in range(3)))
+    trace.write_text("".join(
+        json.dumps({"timestamp": 10 * at, "input_length": 8, "output_length": 2, "hash_ids": [at]}) + "\n" for at in range(3)))
     given = job(model, Replay(ReplayOptions()), num=num, dataset=lambda writer, seed: Mooncake(TraceOptions(str(trace)), writer, seed))
     result = run(given, Watchers(lambda line: None)).result
     assert len(result.samples) == num and any("--requests" in note for note in result.notes) is cut
@@ -132,7 +133,7 @@ def test_a_dataset_that_ends_too_soon_is_told(model: str, tmp_path: Path, extent
 
 def test_a_trace_that_does_not_fit_says_how_it_would(model: str, tmp_path: Path) -> None:
     trace = tmp_path / "trace.jsonl"
-    trace.write_text(json.dumps({"timestamp": 0, "input_length": 999, "output_length": 2}))
+    trace.write_text(json.dumps({"timestamp": 0, "input_length": 999, "output_length": 2, "hash_ids": [0, 1]}))
 
     def asked(**options: Any) -> Job:
         return job(model, Replay(ReplayOptions()), dataset=lambda writer, seed: Mooncake(TraceOptions(str(trace), **options), writer, seed))

@@ -17,7 +17,7 @@ def test_the_most_that_come_within_a_time(seconds: float, most: int) -> None:
 def test_a_burst_of_a_trace_takes_more_seats_than_chance_would(ask: Any, tmp_path: Path) -> None:
     trace = tmp_path / "bursts.jsonl"
     trace.write_text("".join(json.dumps(
-        {"timestamp": 60_000 * (at // 40), "input_length": 100, "output_length": 20}) + "\n" for at in range(400)))
+        {"timestamp": 60_000 * (at // 40), "input_length": 100, "output_length": 20, "hash_ids": [at]}) + "\n" for at in range(400)))
     asked = {"quant": ("none",), "kv_dtype": ("auto",), "tensor_parallel": "1", "pipeline_parallel": "1", "prefill_split": False}
     row = ask("llama-2-7b", "l4", traffic=str(trace), simulate=False, **asked)[0]
     chance = ask("llama-2-7b", "l4", rate=row.requests_per_s, input=100, output=20, simulate=False, **asked)[0]

@@ -1,5 +1,4 @@
 """What replicas make of their devices: of a census whose steps are known, and of plans whose rows the twin played."""
-import json
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from penstock.study.plan.request import model_of
 from penstock.study.plan.simulate.census import Census, Steps
 from penstock.study.plan.steady import BEYOND
 from tests.study.plan.timed import calibrated
+from tests.study.plan.traces import in_bursts
 
 PART = Catalogue().part("h100-sxm")
 STORED: Stored = model_of("llama-3-8b").stored(weight_format("none", build.parse_quant), "auto")
@@ -67,17 +67,36 @@ def test_bytes_and_operations_are_those_of_the_steps_that_were_played() -> None:
     assert replica.played(census(1.0), load, 10, tpot_s=0.0)["mbu"] is None, "answers of one token"
 
 
+@pytest.mark.parametrize(("split", "decodes", "reads", "each"), [
+    (Split(), 6.0, 1, 6), (Split(2, 1), 6.0, 1, 6), (Split(1, 8), 1.0, 1, 1), (Split(1, 8), 0.2, 1, 1), (Split(2, 2), 6.0, 2, 3),
+    (Split(1, 4), 2.0, 2, 1)])
+def test_bandwidth_is_that_of_all_devices(split: Split, decodes: float, reads: int, each: int) -> None:
+    """`reads`: of the weights, from one token to the next, for `each` sequences."""
+    moved = STORED.price.count(StepWork(((1, 1000),) * each, each))
+    could = 0.01 * PART.memory_bandwidth * split.devices
+    found = Replica(STORED, PART, split).mbu(decodes, 1000, 0.01)
+    assert found == pytest.approx(reads * (moved.weight_bytes + moved.kv_bytes) / could)
+
+
+def test_one_request_uses_one_stage_at_a_time(ask: Any) -> None:
+    rows = [row for row in ask("llama-3-8b", "h100-sxm", batch=1, input=1000, output=100, tensor_parallel="1") if row.fits]
+    by = {row.pipeline_parallel: row for row in rows}
+    for stages, row in by.items():
+        read = row.weight_bytes + 1050 * row.kv_bytes_per_token
+        assert row.mbu == pytest.approx(read / (stages * PART.memory_bandwidth * row.tpot_s), rel=0.1)
+        assert row.mfu < 2 * by[1].mfu / stages or stages == 1, "two chunks of a prompt are in two of them at once"
+    assert set(by) == {1, 2, 4, 8}
+
+
 def test_rows_of_another_number_of_replicas_tell_of_that_number(ask: Any, tmp_path: Path) -> None:
-    trace = tmp_path / "bursts.jsonl"
-    lines = [{"timestamp": 60_000 * (at // 40), "input_length": 1000, "output_length": 60} for at in range(400)]
-    trace.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    trace = in_bursts(tmp_path / "bursts.jsonl")
     asked = {"quant": ("none",), "kv_dtype": ("auto",), "tensor_parallel": "1", "pipeline_parallel": "1", "prefill_split": False}
-    row = ask("llama-2-7b", "l4", traffic=str(trace), slo="ttft=3s", max_devices=2, **asked)[0]
+    row = ask("llama-2-7b", "l4", traffic=trace, slo="ttft=3s", max_devices=2, **asked)[0]
     assert row.replicas == 2 and row.predicted_by == "twin"
     bandwidth = Catalogue().part("l4").memory_bandwidth
     batch = (row.mbu * row.tpot_s * bandwidth - row.weight_bytes) / (row.kv_bytes_per_token * 1030)  # that decode together in a replica
     assert 5 < batch < row.batch, "bursts of twenty, of which arithmetic knows nothing: by that there are three"
-    plain = ask("llama-2-7b", "l4", traffic=str(trace), slo="ttft=3s", simulate=False, **asked)[0]
+    plain = ask("llama-2-7b", "l4", traffic=trace, slo="ttft=3s", simulate=False, **asked)[0]
     added = (row.running - plain.running) * 1060 * row.kv_bytes_per_token
     assert row.device_bytes == pytest.approx(plain.device_bytes + added) and row.utilization < plain.utilization
     assert row.shares["prefill compute"] > 1.5 * plain.shares["prefill compute"]

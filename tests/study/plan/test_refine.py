@@ -15,8 +15,10 @@ from penstock.study.measure.datasets.traces import Row
 from penstock.study.plan import here, refine, rehearsal, request
 from penstock.study.plan.calibrate import Calibration
 from penstock.study.plan.load import Load
+from penstock.study.plan.search import frontier
 from penstock.study.plan.text import parts
 from tests.study.plan.timed import calibrated
+from tests.study.plan.traces import in_bursts, some_long
 
 MACHINE = Hardware("a machine", {1 << 20: 2e11, 1 << 30: 3e10}, {"fp32": 2e11, "bf16": 4e11, "int8": 9e11})
 
@@ -42,28 +44,24 @@ def test_a_steady_load_stays_arithmetic(ask: Any) -> None:
 
 
 def test_bursts_take_more_replicas_than_means_do(ask: Any, tmp_path: Path) -> None:
-    trace = tmp_path / "bursts.jsonl"
-    lines = [{"timestamp": 60_000 * (at // 40), "input_length": 1000, "output_length": 60} for at in range(400)]
-    trace.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    trace = in_bursts(tmp_path / "bursts.jsonl")
     asked = {"quant": ("none",), "kv_dtype": ("auto",), "tensor_parallel": "1", "pipeline_parallel": "1", "prefill_split": False}
-    means = ask("llama-2-7b", "l4", traffic=str(trace), slo="ttft=3s", simulate=False, **asked)[0]
-    played = ask("llama-2-7b", "l4", traffic=str(trace), slo="ttft=3s", **asked)[0]
+    means = ask("llama-2-7b", "l4", traffic=trace, slo="ttft=3s", simulate=False, **asked)[0]
+    played = ask("llama-2-7b", "l4", traffic=trace, slo="ttft=3s", **asked)[0]
     assert means.meets_slo and played.meets_slo
     assert played.replicas > 2 * means.replicas, "forty at once are more than twice of what one every one and a half seconds takes"
     assert played.replicas_told.startswith("arithmetic asks for 1; the SLO is kept for ")
     assert f"with {played.replicas - 1} replicas" in played.replicas_told
-    few = ask("llama-2-7b", "l4", traffic=str(trace), slo="ttft=3s", max_devices=2, **asked)[0]
+    few = ask("llama-2-7b", "l4", traffic=trace, slo="ttft=3s", max_devices=2, **asked)[0]
     assert not few.meets_slo and few.replicas == 2 and "kept for" in few.reason and few.kept_share < 0.9
     assert few.replicas_told == "arithmetic asks for 1; there are devices for no more than 2"
 
 
 def test_what_no_number_of_replicas_keeps_is_told(ask: Any, tmp_path: Path) -> None:
     """A fifth of the prompts takes longer than it may, however idle the replica is."""
-    trace = tmp_path / "long.jsonl"
-    lines = [{"timestamp": 4000 * at, "input_length": 200 if at % 5 else 3000, "output_length": 4} for at in range(400)]
-    trace.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    trace = some_long(tmp_path / "long.jsonl")
     asked = {"quant": ("none",), "kv_dtype": ("auto",), "tensor_parallel": "1", "pipeline_parallel": "1", "prefill_split": False}
-    row = ask("llama-2-7b", "l4", traffic=str(trace), slo="ttft=600ms", **asked)[0]
+    row = ask("llama-2-7b", "l4", traffic=trace, slo="ttft=600ms", **asked)[0]
     assert not row.meets_slo and row.predicted_by == "twin" and row.replicas == 1
     assert row.replicas_told == ("arithmetic asks for 1; more do not help: of requests that each have a replica to themselves "
                                  "80% keep the SLO")
@@ -191,18 +189,19 @@ def test_a_row_at_the_edge_of_its_slo_says_so(ask: Any) -> None:
 
 def test_rows_that_come_first_when_others_fall_behind_are_played(ask: Any, tmp_path: Path) -> None:
     """Bursts of which arithmetic knows nothing: what is cheapest by means takes replicas that make others cheaper."""
-    trace = tmp_path / "bursts.jsonl"
-    lines = [{"timestamp": 60_000 * (at // 40), "input_length": 1000, "output_length": 60} for at in range(400)]
-    trace.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    asked = {"traffic": str(trace), "slo": "ttft=3s", "prefill_split": False, "pipeline_parallel": "1", "tensor_parallel": "1"}
+    trace = in_bursts(tmp_path / "bursts.jsonl")
+    asked = {"traffic": trace, "slo": "ttft=3s", "prefill_split": False, "pipeline_parallel": "1", "tensor_parallel": "1"}
     means = ask("llama-2-7b", "l4,a100-80gb-sxm", simulate=False, **asked)
     assert {row.hardware for row in means[:refine.ROWS]} == {"l4"}
     rows = ask("llama-2-7b", "l4,a100-80gb-sxm", **asked)
     played = [row for row in rows if row.predicted_by == "twin"]
     assert rows[0] in played and rows[0].hardware == "a100-80gb-sxm" and refine.ROWS < len(played) <= refine.MOST_ROWS
-    unplayed = ask("llama-2-7b", "l4", **asked | {"pipeline_parallel": "1,2", "quant": ("none",), "kv_dtype": ("auto",)})[0]
-    assert (unplayed.pipeline_parallel, unplayed.predicted_by) == (2, "arithmetic")
-    assert unplayed.reason.startswith("the cheapest that meets the SLO, by its means: it was not played; ")
+
+
+@pytest.mark.parametrize(("kept_share", "told"), [(None, "its means"), (0.95, "its mean steps under the trace's arrivals")])
+def test_the_best_says_if_others_were_played_and_it_was_not(ask: Any, kept_share: float | None, told: str) -> None:
+    row = replace(ask("llama-2-7b", "l4", batch=1)[0], kept_share=kept_share)
+    assert frontier(row, row, "meets the SLO", True).startswith(f"the cheapest that meets the SLO, by {told}: it was not played; ")
 
 
 @pytest.mark.parametrize(("tokens", "block"), [(500, 16), (4095, 16), (4096, 32), (12_000, 64), (131_072, 1024)])

@@ -1,6 +1,7 @@
 """Mooncake's traces: an object a line with timestamp (ms), input_length, output_length and hash_ids, one for each 512 tokens of the prompt
 (Qin et al., "Mooncake", FAST 2025). Equal ids are equal blocks after equal prefixes; prompts are synthesized accordingly.
 """
+import math
 from typing import Any
 
 from penstock.core.errors import UsageError
@@ -28,8 +29,10 @@ def row(told: Any, at: str) -> Row:
     given: list[Any] = [told.get(name) if isinstance(told, dict) else None for name in LENGTHS]
     if not all(isinstance(each, int | float) and not isinstance(each, bool) and 0 <= each <= MOST for each in given):
         raise UsageError(f"{at}: a line of a mooncake trace has numbers called {', '.join(LENGTHS)}, not {told!r:.60}")
-    blocks = told.get("hash_ids", [])
+    blocks = told.get("hash_ids")
     if not isinstance(blocks, list) or not all(type(each) is int for each in blocks):
         raise UsageError(f"{at}: hash_ids are a list of whole numbers, not {blocks!r:.60}")
     stamp, num_prompt, num_output = given
+    if len(blocks) < (needed := math.ceil(num_prompt / BLOCK_SIZE)):
+        raise UsageError(f"{at}: hash_ids are one for each {BLOCK_SIZE} tokens, {needed:,} for {num_prompt:,}, not {len(blocks):,}")
     return Row(stamp / 1000, int(num_prompt), int(num_output), tuple(blocks), BLOCK_SIZE)

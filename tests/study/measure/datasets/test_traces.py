@@ -124,6 +124,16 @@ def test_mooncake_lines_are_checked(tmp_path: Path, line: str) -> None:
         read(f"mooncake:path={tmp_path / 'moon'}")
 
 
+@pytest.mark.parametrize(("blocks", "said"), [
+    ("", "hash_ids are a list of whole numbers, not None"), (', "hash_ids": null', "not None"), (', "hash_ids": []', "2 for 700, not 0"),
+    (', "hash_ids": [0]', "hash_ids are one for each 512 tokens, 2 for 700, not 1")])
+def test_mooncake_prompts_have_all_of_their_ids(tmp_path: Path, blocks: str, said: str) -> None:
+    whole = '{"timestamp": 1, "input_length": 512, "output_length": 1, "hash_ids": [0]}'
+    (tmp_path / "moon").write_text(f'{whole}\n{{"timestamp": 2, "input_length": 700, "output_length": 1{blocks}}}\n')
+    with pytest.raises(UsageError, match=f"moon:2: .*{said}"):
+        read(f"mooncake:path={tmp_path / 'moon'}")
+
+
 def test_a_field_that_is_no_number_is_named(tmp_path: Path) -> None:
     (tmp_path / "azure").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03,many,1\n")
     with pytest.raises(UsageError, match="azure:2: ContextTokens"):
@@ -141,9 +151,9 @@ def test_numbers_of_burstgpt_are_finite_and_tokens_whole(tmp_path: Path, fields:
 
 
 def test_a_prompt_longer_than_anybody_reads_is_refused_before_it_is_written(tmp_path: Path) -> None:
-    (tmp_path / "moon").write_text('{"timestamp": 1, "input_length": 1000000000000, "output_length": 1}')
+    (tmp_path / "burst").write_text("Timestamp,Model,Request tokens,Response tokens\n1,g,1000000000000,1\n")
     with pytest.raises(UsageError, match="1,000,000,000,000 tokens is more than the most that can be made, 16,777,216"):
-        read(f"mooncake:path={tmp_path / 'moon'}")
+        read(f"burstgpt:path={tmp_path / 'burst'}")
 
 
 @pytest.mark.parametrize("text", ["a" * 200_000, f"Timestamp,Request tokens,Response tokens\n3,{'1' * 200_000},2"])

@@ -1,0 +1,102 @@
+"""Waiting for a first token where a pass takes whole prompts, as many as are there: who comes during a pass is computed in the next one.
+
+An M/G/1 queue with gated batches (Bailey, 1954), as a Markov chain over the prompts that are there when a pass begins.
+"""
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = Any
+MOST = 64  # prompts in a pass that are told apart; of more, some come together
+LINE = 64  # prompts that wait, and at least twice those of a pass: more are as many
+MOMENTS = (np.arange(8) + 0.5) / 8  # of a pass at which somebody comes, as shares of it
+RARE = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """Times to the first token, rising, and the share of the requests that have it by then."""
+
+    service_s: float
+    times_s: Array
+    shares: Array
+
+    @property
+    def mean_s(self) -> float:
+        return float(np.sum(self.times_s * np.diff(self.shares, prepend=0.0)))
+
+    def share_within(self, seconds: float) -> float:
+        at = int(np.searchsorted(self.times_s, seconds, side="right"))
+        return float(self.shares[at - 1]) if at else 0.0
+
+    def percentile(self, share: float) -> float:
+        return float(self.times_s[min(len(self.times_s) - 1, int(np.searchsorted(self.shares, share)))])
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """By the number of prompts in them, from 0 on, in seconds: until the next may begin, and through all stages."""
+
+    interval_s: Array
+    through_s: Array
+
+    @property
+    def most(self) -> int:
+        return len(self.interval_s) - 1
+
+
+def waiting(rate: float, most: int, decoding: float, timed: Callable[[int], tuple[float, float]]) -> Batches:
+    """`most`: prompts that a pass takes. `timed`: such a pass, as in `Passes`."""
+    few = min(most, MOST)
+    if rate * timed(few)[0] < few / 2:
+        return batches(rate, passes(few, timed), decoding)
+    together = -(-most // MOST)
+    return batches(rate / together, passes(most // together, lambda count: timed(count * together)), decoding)
+
+
+def passes(most: int, timed: Callable[[int], tuple[float, float]]) -> Passes:
+    """Up to so many prompts, of which some numbers are timed and those between are taken to lie on lines."""
+    known = sorted({0, most, *(1 << power for power in range(most.bit_length()))})
+    times = np.array([timed(count) for count in known])
+    return Passes(*(np.interp(np.arange(most + 1), known, column) for column in times.T))
+
+
+def batches(rate: float, each: Passes, decoding: float) -> Batches:
+    """Of prompts that come at random. `decoding`: share of the time without prompts in which a pass is under way nevertheless."""
+    most = each.most
+    size = max(LINE, 2 * most) + 1
+    comes = poisson(rate * each.interval_s, size)
+    there = stationary(comes, most, size) * each.interval_s[np.minimum(np.arange(size), most)]
+    begun = np.flatnonzero(there > RARE * there.sum())
+    others = np.flatnonzero(comes.max(axis=0) > RARE)
+    line, other, moment = np.meshgrid(begun, others, MOMENTS, indexing="ij")
+    taken = np.minimum(line, most)
+    rest_s = each.interval_s[taken] * (1 - moment) * np.where(line == 0, decoding, 1.0)
+    before = (line - taken + np.round(other * moment).astype(int)) // most  # full passes
+    along = np.clip(line - taken + other + 1 - before * most, 1, most)
+    times_s = (rest_s + before * each.interval_s[most] + each.through_s[along]).ravel()
+    weights = (there[line] * comes[taken, other] / len(MOMENTS)).ravel()
+    order = np.argsort(times_s)
+    shares = np.cumsum(weights[order])
+    return Batches(float(each.through_s[1]), times_s[order], shares / shares[-1])
+
+
+def poisson(means: Array, size: int) -> Array:
+    """[means, size]"""
+    counts = np.arange(size)
+    logs = np.concatenate([[0.0], np.cumsum(np.log(counts[1:]))])
+    return np.exp(counts * np.log(means)[:, None] - means[:, None] - logs)
+
+
+def stationary(comes: Array, most: int, size: int) -> Array:
+    """Of prompts that are there when a pass begins: [size]. `comes`: during a pass, by the prompts in it: [most + 1, size]."""
+    moves = np.zeros((size, size))
+    for line in range(size):
+        left = line - min(line, most)
+        moves[line, left:] = comes[min(line, most), :size - left]
+        moves[line, -1] += 1 - moves[line].sum()
+    balance = moves.T - np.eye(size)
+    balance[-1] = 1.0  # one of them follows from the others: all add up to 1 instead
+    return np.maximum(np.linalg.solve(balance, np.eye(size)[-1]), 0.0)
