@@ -52,7 +52,9 @@ class Returns:
     def _follow(self, came_s: list[float]) -> None:
         began_anew = not self._stayed and came_s[0] - self._end_s > PAUSE_S
         if began_anew:
-            self._most = self._num_ended = 0
+            self._prior_s = self._ended_s = None
+            self._most = self._num_ended = self._num_since = 0
+            self._since_s = 0.0
         for at_s in came_s:
             if not began_anew and self._came_s is not None:
                 self._place(at_s, max(0.0, at_s - self._came_s))

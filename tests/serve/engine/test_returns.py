@@ -23,6 +23,16 @@ def test_what_comes_after_a_pause_says_nothing() -> None:
     assert found.followed_ratio is None and found.mean_place is None and found.gaps_scv is None, "of two nothing is told"
 
 
+def test_nor_do_those_who_come_with_the_first_after_a_pause() -> None:
+    ledger = Ledger(None, "fp32", VirtualClock())
+    ledger.on_step(record(0.0, 0, (0.0,)))
+    ledger.on_step(record(10.0, 1, (0.0,)))
+    ledger.on_step(record(10.002, 1, (0.0005,)))  # one more, and one ends
+    assert (ledger.tally().num_followed, ledger.tally().num_placed) == (0, 0)
+    ledger.on_step(record(10.004, 1, (0.0005,)))
+    assert ledger.tally().num_followed == 1 and ledger.tally().since_s == pytest.approx(0.0005)
+
+
 def test_who_comes_before_the_step_is_over_was_there_with_those_who_end_with_it() -> None:
     ledger = Ledger(None, "fp32", VirtualClock())
     ledger.on_step(record(0.0, 0, (0.0,), 1.0))
