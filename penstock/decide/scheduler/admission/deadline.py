@@ -50,6 +50,7 @@ class Deadline:
         self._delays_s: deque[float] = deque(maxlen=DELAYS)  # from arrival to here, of the latest that found nobody else
 
     def late(self, seq: Seq, live: Live, now: float) -> Late | None:
+        """Raises RequestError for objectives that an idle machine could not keep."""
         load = live.load(now)
         waiting = [claim for claim in load.waiting if claim.seq.seq_id not in self._gives_way]
         place = next(place for place, claim in enumerate(waiting) if claim.seq is seq)
