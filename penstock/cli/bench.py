@@ -23,6 +23,7 @@ REPLAYED, AT_ONCE = "replay", "closed:users=8"  # arrivals where none are named
 SEARCH_S = 30.0  # of each rate that is tried, likewise
 SECRET = ("api_key", "header", "json", "report", "save", "samples")
 APIS = ("completions", "chat")
+PAGES = (".html", ".htm")
 NO_WARMUP = re.compile(r"0+(\.0+)?(us|ms|s|min|%)?")
 
 
@@ -139,6 +140,8 @@ def check(options: BenchOptions) -> None:
     for name in ("attain", "start_rate"):
         if not options.find_goodput and getattr(options, name) != getattr(BenchOptions(), name):
             raise UsageError(f"--{name.replace('_', '-')} needs --find-goodput")
+    if options.report and Path(options.report).suffix.lower() not in PAGES:
+        raise UsageError(f"--report writes a page of HTML, so its file must end in {' or '.join(PAGES)}, not {Path(options.report).name}")
     files: dict[Path, str] = {}
     for name in ("report", "save", "samples"):
         path = getattr(options, name)

@@ -57,4 +57,9 @@ def latest(name: str, values: Sequence[float | None]) -> str:
     if not known:
         return ""
     p50, p99 = (known[min(len(known) - 1, int(share * len(known)))] * 1000 for share in (0.5, 0.99))
-    return f"{name} p50 {p50:,.0f} p99 {p99:,.0f} ms"
+    return f"{name} p50 {ms(p50)} p99 {ms(p99)} ms"
+
+
+def ms(value: float) -> str:
+    """45, 3.3, 0.03."""
+    return f"{value:,.0f}" if value >= 9.95 else f"{value:.1f}" if value >= 0.095 or not value else f"{value:.1g}"

@@ -277,10 +277,17 @@ def test_files_that_cannot_be_are_refused_before_anything_is_measured(penstock: 
     assert status == 2 and f"--save {tmp_path} is a folder" in err
     status, _, err = penstock(["tune", "--slo", "ttft=1s", "--output", str(tmp_path)])
     assert status == 2 and f"--output {tmp_path} is a folder" in err
-    status, _, err = penstock(["bench", "--save", str(tmp_path / "a"), "--report", str(tmp_path / "b" / ".." / "a")])
+    page = "a.html"
+    status, _, err = penstock(["bench", "--save", str(tmp_path / page), "--report", str(tmp_path / "b" / ".." / page)])
     assert status == 2 and "there is no folder" in err
-    status, _, err = penstock(["bench", "--save", str(tmp_path / "a"), "--report", str(tmp_path / "a")])
+    status, _, err = penstock(["bench", "--save", str(tmp_path / page), "--report", str(tmp_path / page)])
     assert status == 2 and "--report and --save both name" in err
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a", "html"])
+def test_a_page_is_not_written_into_a_file_of_another_kind(penstock: Command, tmp_path: Path, name: str) -> None:
+    status, _, err = penstock(["bench", "--report", str(tmp_path / name)])
+    assert status == 2 and err == f"error: --report writes a page of HTML, so its file must end in .html or .htm, not {name}\n"
 
 
 def test_who_interrupts_while_it_is_told_gets_all_of_it(

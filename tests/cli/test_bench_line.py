@@ -3,7 +3,7 @@ import io
 
 import pytest
 
-from penstock.cli.live import Live
+from penstock.cli.live import Live, latest
 from penstock.study.measure.client.drive import Extent
 from penstock.study.measure.samples import Sample
 
@@ -23,6 +23,12 @@ def test_the_live_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "1 answered, 1 in flight, 2 s  1 refused  1 failed" in line and "TTFT p50 100 p99 100 ms" in line
     assert line.startswith("\r\x1b[K████████········")
     assert line.endswith("\r\x1b[K")
+
+
+@pytest.mark.parametrize(("seconds", "told"), [
+    (0.00031, "0.3"), (0.0000312, "0.03"), (0.00333, "3.3"), (0.00996, "10"), (0.045, "45"), (1.2345, "1,234"), (0.0, "0.0")])
+def test_short_times_are_drawn_with_their_digits(seconds: float, told: str) -> None:
+    assert latest("TPOT", [seconds, None]) == f"TPOT p50 {told} p99 {told} ms"
 
 
 def test_what_is_said_stands_in_place_of_the_line(monkeypatch: pytest.MonkeyPatch) -> None:

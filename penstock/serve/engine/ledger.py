@@ -10,6 +10,7 @@ from penstock.core.events import StepRecord
 from penstock.core.hardware import Hardware
 from penstock.core.work import StepWork
 from penstock.serve.engine.repeats import Repeats
+from penstock.serve.engine.returns import Returns
 from penstock.serve.engine.tally import BATCHING, HOST, Tally
 
 MAX_SIZES = 1024  # sizes that are told apart; of more, that which was not seen for the longest time is forgotten
@@ -28,6 +29,7 @@ class Ledger:
         self._repeats, self._under_way_s = repeats, under_way_s
         self._lock = threading.Lock()
         self._tally = Tally()
+        self._returns = Returns(self._tally)
         self._began_s = clock.now()
         self._last: StepRecord | None = None
         self._sums: dict[Size, list[float]] = {}  # of rows, sequences, logits, keys read, pairs, seconds; and how many steps
@@ -39,6 +41,7 @@ class Ledger:
             else:
                 self._tally.hold(record.held_s)
             self._arrive(record)
+            self._returns.step(record)
             self._tally.step(record, self._hardware, self._compute_type)
             self._last = record
 

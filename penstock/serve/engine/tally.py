@@ -6,6 +6,7 @@ bound by it: the time beyond is counted as theirs. The rest of a step, and the t
 """
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import inf
 
 from penstock.core.events import StepRecord
 from penstock.core.hardware import Hardware
@@ -15,6 +16,7 @@ PREFILL, DECODE, WEIGHTS, KV, KERNELS, HOST, UNMEASURED = (
     "prefill_compute", "decode_compute", "weights", "kv", "kernels", "host", "unmeasured")
 BOUNDS = (PREFILL, DECODE, WEIGHTS, KV, KERNELS, HOST, UNMEASURED)
 SLOW = 4.0
+FEWEST = 8  # arrivals whose variance says something
 BATCHING = "batching"  # what the first in the queue lacks: the batching mode's leave
 
 
@@ -32,6 +34,16 @@ class Tally:
     num_arrived: int = 0  # requests
     found: float = 0.0  # sequences that run or wait when one arrives, itself included: sum over arrivals
     found_squared: float = 0.0
+    num_placed: int = 0  # arrivals between two endings (`returns.py`)
+    after_s: float = 0.0  # from the first of the two to the arrival: sum over these arrivals
+    between_s: float = 0.0  # from the first to the second
+    num_followed: int = 0  # arrivals of which it is known when the latest ending before them was (`returns.py`)
+    since_s: float = 0.0  # from that ending: sum over these arrivals
+    since_squared: float = 0.0
+    gap_s: float = 0.0  # from the arrival before each of them
+    gap_squared: float = 0.0
+    num_peaks: int = 0  # stretches in which twice as many ended as the most that were there at once
+    per_peak: float = 0.0  # sum of 1 / that number
     num_wakes: int = 0  # times that a request came while there was nothing to compute
     wake_s: float = 0.0  # from then until a step began
     num_steps: int = 0
@@ -52,6 +64,10 @@ class Tally:
         return self.queued_s / self.wall_s if self.wall_s else 0.0
 
     @property
+    def mean_inside(self) -> float:
+        return self.mean_running + self.mean_queued
+
+    @property
     def mean_found(self) -> float:
         """Sequences that a request finds in the engine when it arrives, itself included."""
         return self.found / self.num_arrived if self.num_arrived else 0.0
@@ -62,6 +78,54 @@ class Tally:
         arrivals see time averages), 0 if a fixed number of users take turns. None if no request found another."""
         mean = self.mean_found
         return max(0.0, self.found_squared / self.num_arrived - mean * mean) / (mean - 1) if mean > 1 else None
+
+    @property
+    def mean_place(self) -> float | None:
+        """Where between two endings requests come on average: a half if they do not depend on endings, near 0 in a closed loop."""
+        return self.after_s / self.between_s if self.num_placed >= FEWEST and self.between_s else None
+
+    @property
+    def followed_ratio(self) -> float | None:
+        """Variance of the time from an ending to the next arrivals over that of the gaps between arrivals: less than a tenth in a closed
+        loop in which answers take much longer than the round trip, 1 or more if requests come on their own, inf if their gaps are all
+        the same. None if too few are known, or if neither varies."""
+        gaps, since = (
+            spread(self.num_followed, *sums) for sums in ((self.gap_s, self.gap_squared), (self.since_s, self.since_squared)))
+        if self.num_followed < FEWEST or not (since or gaps):
+            return None
+        return since / gaps if gaps else inf
+
+    @property
+    def gaps_scv(self) -> float | None:
+        """Squared coefficient of variation of the gaps between arrivals: 1 if they are independent, 0 at a constant rate."""
+        if self.num_followed < FEWEST or not self.gap_s:
+            return None
+        return spread(self.num_followed, self.gap_s, self.gap_squared) * (self.num_followed / self.gap_s) ** 2
+
+    @property
+    def mean_peak(self) -> float:
+        """The most requests that are there at once, time after time: the harmonic mean, for which a stretch that began with more, in the
+        traffic before, hardly counts. 0 if the time was too short to tell."""
+        return self.num_peaks / self.per_peak if self.per_peak else 0.0
+
+    def come_between(self, count: int, after_s: float, between_s: float) -> None:
+        """So many came between two endings, which are so far apart; their times after the first come to this sum."""
+        self.num_placed += count
+        self.after_s += after_s
+        self.between_s += count * between_s
+
+    def follow(self, since_s: float, gap_s: float) -> None:
+        """A request came so long after the latest ending, and after the arrival before it."""
+        self.num_followed += 1
+        self.since_s += since_s
+        self.since_squared += since_s * since_s
+        self.gap_s += gap_s
+        self.gap_squared += gap_s * gap_s
+
+    def reach(self, most: int) -> None:
+        """So many were there at once at most, while twice as many ended."""
+        self.num_peaks += 1
+        self.per_peak += 1 / most
 
     def arrive(self, count: int, total: int) -> None:
         """So many have come, and are so many with those that were there."""
@@ -100,6 +164,11 @@ class Tally:
         self.spend(HOST, record.seconds - record.compute_seconds)
         for bound, seconds, least_s in shared_out(record, hardware, compute_type):
             self.spend(bound, seconds, least_s)
+
+
+def spread(count: int, total: float, squares: float) -> float:
+    """The variance."""
+    return max(0.0, squares / count - (total / count) ** 2) if count else 0.0
 
 
 def shared_out(record: StepRecord, hardware: Hardware | None, compute_type: str) -> Iterator[tuple[str, float, float]]:

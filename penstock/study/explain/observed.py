@@ -82,8 +82,13 @@ def tally_of(grown: Values) -> Tally:
     return Tally(
         value(grown, "engine_seconds_total"), bound, least, waiting, requests.get("running", 0.0), requests.get("waiting", 0.0),
         value(grown, "held_seconds_total"), int(value(grown, "requests_arrived_total")), value(grown, "requests_found_total"),
-        value(grown, "requests_found_squared_total"), int(value(grown, "wakes_total")), value(grown, "wake_seconds_total"),
-        int(sum(labelled(grown, "steps").values())),
+        value(grown, "requests_found_squared_total"), int(value(grown, "requests_placed_total")),
+        value(grown, "requests_after_seconds_total"), value(grown, "requests_between_seconds_total"),
+        int(value(grown, "requests_followed_total")),
+        value(grown, "requests_since_seconds_total"), value(grown, "requests_since_squared_seconds_total"),
+        value(grown, "requests_gap_seconds_total"), value(grown, "requests_gap_squared_seconds_total"),
+        int(value(grown, "requests_peaks_total")), value(grown, "requests_peaks_inverse_total"),
+        int(value(grown, "wakes_total")), value(grown, "wake_seconds_total"), int(sum(labelled(grown, "steps").values())),
         int(value(grown, "preemptions_total")), int(answered(grown)))
 
 

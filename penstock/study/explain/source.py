@@ -49,7 +49,8 @@ Say = Callable[[str], None]
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """Counters' growth over a stretch of time and since the engine's start, and what the engine says of itself (serve/engine/state.py).
-    `slo`: what a good request keeps; `kept_share` of them did. `came_per_s`: requests that came, while they did."""
+    `slo`: what a good request keeps; `kept_share` of them did. `came_per_s`: requests that came, while they did. `arrivals`: how,
+    as `penstock bench` names it."""
 
     grown: Values
     ever: Values | None
@@ -58,6 +59,7 @@ class Evidence:
     slo: Slo | None = None
     kept_share: float | None = None
     came_per_s: float | None = None
+    arrivals: str | None = None
 
 
 def ask(access: Access, seconds: float, say: Say) -> Evidence:
@@ -132,7 +134,11 @@ def read_report(path: Path) -> Evidence:
         slo, kept_share = kept_of(told.get("goodput"))
     except (KeyError, TypeError, ValueError, AttributeError):
         raise UsageError(f"{path} is not a report of `penstock bench`: its goodput has no objectives or no share that kept them") from None
-    return Evidence(counters, None, told["engine"], str(path), slo, kept_share, came)
+    load = told.get("load")
+    arrivals = load.get("arrivals") if isinstance(load, dict) else None
+    if not isinstance(arrivals, str | None):
+        raise UsageError(f"{path} is not a report of `penstock bench`: its arrivals are not named")
+    return Evidence(counters, None, told["engine"], str(path), slo, kept_share, came, arrivals)
 
 
 def unread(text: str) -> str:
@@ -185,7 +191,7 @@ def case_of(told: Evidence, parts: Mapping[str, Part], notes: list[str]) -> Case
             f"the limits of the engine's machine were measured {span_told(age_s)} before this was observed, which misleads where its speed "
             "changes, as on a shared machine: measure again with `penstock limits --fresh`, then restart the server")
     forms, form = forms_of(config, hardware, notes)
-    traffic = traffic_of(seen, told.came_per_s)
+    traffic = traffic_of(seen, told.came_per_s, told.arrivals)
     calibrations = Calibrations(config, steps, notes)
     timer = timer_of((steps, earlier), lambda: calibrations.of(config), form, seen, Span(
         MOST_TIMES * max(config.max_num_batched_tokens, config.max_num_seqs), MOST_TIMES * config.max_num_seqs,

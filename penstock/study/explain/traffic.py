@@ -2,6 +2,7 @@
 mean and spread, and the same share of their prompts in common."""
 import math
 import random
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -9,10 +10,17 @@ from itertools import accumulate
 from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError
 from penstock.serve.engine.binding import idle_share
+from penstock.serve.engine.tally import Tally
 from penstock.study.explain.observed import Lengths, Observed
 from penstock.study.plan.simulate.call import STRETCH, Call
 
-TAKING_TURNS = 0.5  # dispersion of what those find who come, below which they are users who take turns
+CLOSED = "closed"  # study/measure/arrivals
+FOLLOWING = 0.5  # variance of the times from an ending to the next arrivals, over that of the gaps: with less, they come because of it
+SOON = 0.3  # of the time from one ending to the next, on average: who comes earlier comes because of the first
+AWAY, LONGER = 0.5, 4.0  # of those who are found; times as long as since the latest ending, which may be another's
+TAKING_TURNS = 0.5  # else, dispersion of what those find who come, below which they are users who take turns
+EVEN = 0.1  # squared coefficient of variation of the gaps, below which it is a constant rate, at which all find as many, too
+ALONE = 2.0  # that ratio of one who asks again and again is 1 at most: the gaps hold the same times, and those of his requests
 SPARSE = 0.5  # of the time idle: whoever finds nobody then is one of many, not one who asks again and again
 SATURATED = 0.95  # of the time busy, while more wait than run: the queue is no passing one
 LEAST, MOST, PER_USER = 400, 1200, 10  # requests that are simulated
@@ -109,18 +117,17 @@ class Traffic:
         yield from accumulate([each_s * gap for gap in gaps])
 
 
-def traffic_of(seen: Observed, came_per_s: float | None = None) -> Traffic:
-    """Who takes turns with others finds all of them whenever he comes back; who comes on his own finds now more of them, now fewer.
-    `came_per_s`: requests a second, where somebody knows that better: the engine went on answering when nobody came any more. Raises
-    PenstockError where more were there at once than can be played."""
+def traffic_of(seen: Observed, came_per_s: float | None = None, load: str | None = None) -> Traffic:
+    """`came_per_s`: requests a second, where somebody knows that better: the engine went on answering when nobody came any more. `load`:
+    the arrival process, as the report of a bench names it. Raises PenstockError where more were there at once than can be played."""
     tally = seen.tally
-    inside, rate = tally.mean_running + tally.mean_queued, seen.requests_per_s
-    if (most := max(inside, tally.mean_found)) > MOST_AT_ONCE:
+    inside, rate = tally.mean_inside, seen.requests_per_s
+    if (most := max(inside, tally.mean_found, tally.mean_peak)) > MOST_AT_ONCE:
         raise PenstockError(f"{most:.3g} requests were in the engine at once on average, but the twin plays at most {MOST_AT_ONCE:,}")
     crowded = saturated(seen)
-    turns = idle_share(tally) < SPARSE if tally.dispersion is None else tally.dispersion < TAKING_TURNS
-    if turns and crowded:  # of a long queue any change is small
-        turns = (tally.dispersion or 0.0) * (tally.mean_found - 1) < STEADY * tally.num_arrived
+    known = known_users(load)
+    known = known if known is None else min(known, tally.num_arrived)  # with fewer requests than users, nobody came twice
+    turns = take_turns(tally, rate, crowded) if known is None else known > 0
     woken_s = tally.wake_s / tally.num_arrived if tally.num_arrived else 0.0  # of each request: the way to the engine, which is no queue
     inside_s = inside / rate - woken_s  # Little's law
     outside_s = max(0.0, (seen.e2e_s or 0.0) - inside_s)
@@ -130,11 +137,47 @@ def traffic_of(seen: Observed, came_per_s: float | None = None) -> Traffic:
         crowd = crowd_of(seen, staying if staying > 0 else rate)
         return Traffic(seen.prompt, seen.output, None, crowd.count / crowd.end_s, seen.hit_share, crowd=crowd)
     if turns or crowded:
-        users = max(1, round(tally.mean_found if turns else inside))
+        users = known or max(1, round(max(tally.mean_found, tally.mean_peak) if turns else inside))
         away_s = max(0.0, users / rate - inside_s)
         delay_s = min(delay_s, away_s / 2)
         return Traffic(seen.prompt, seen.output, users, None, seen.hit_share, delay_s, away_s - 2 * delay_s)
     return Traffic(seen.prompt, seen.output, None, rate, seen.hit_share, delay_s)
+
+
+def known_users(load: str | None) -> int | None:
+    """Of a closed loop, as a bench names it; 0: requests come on their own; None: not known."""
+    if load is None:
+        return None
+    name, _, options = load.partition(":")
+    if name != CLOSED:
+        return 0
+    found = re.fullmatch(r"users=([1-9][0-9]{0,8})", options or "users=1")
+    return None if found is None else int(found[1])
+
+
+def come_back(tally: Tally, rate: float) -> bool:
+    """Whether they come because others ended. Of traffic of several kinds that may be true of a part alone: then fewer are there than that
+    part has users, and those who are not have not just ended."""
+    ratio, away = tally.followed_ratio, max(tally.mean_found, tally.mean_peak) - tally.mean_inside
+    if ratio is None or ratio >= FOLLOWING or tally.mean_place is None or tally.mean_place >= SOON:
+        return False
+    return away < AWAY * tally.mean_found or away < LONGER * rate * tally.since_s / tally.num_followed  # Little's law
+
+
+def take_turns(tally: Tally, rate: float, crowded: bool) -> bool:
+    """Whether they come because others ended. Where that does not show, as where the way back is longer than the time between two
+    endings, by how many they find: who takes turns with others finds nearly all of them whenever he comes back; who comes on his own finds
+    now more, now fewer."""
+    ratio, dispersion = tally.followed_ratio, tally.dispersion
+    if come_back(tally, rate):
+        return True
+    if dispersion is None:
+        return idle_share(tally) < SPARSE and (ratio is None or ratio < ALONE)
+    if tally.gaps_scv is not None and tally.gaps_scv < EVEN:
+        return False
+    if crowded:  # of a long queue any change is small
+        return dispersion < TAKING_TURNS and dispersion * (tally.mean_found - 1) < STEADY * tally.num_arrived
+    return dispersion < TAKING_TURNS
 
 
 def saturated(seen: Observed) -> bool:

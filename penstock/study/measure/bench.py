@@ -23,6 +23,7 @@ from penstock.study.measure.statistics import distribution
 OBSERVE_S = 1.0
 DRAW_S = 0.5
 MUCH_OVERHEAD = 0.02  # of the median time to first token, or to the last where that is unknown
+NO_ENERGY = "no energy is reported: no counter (RAPL, NVML) of the target's machine can be read here; --tdp WATTS estimates it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +125,13 @@ async def measure(
     if was_restarted(observer.scrapes):
         left.append("the server's counters were reset during the run, as by a restart: they are not reported")
     left += [] if observer.unread is None else [observer.unread]
+    power = energy([meter.name for meter in observer.meters], observer.readings, terms.tdp_w, found.rates, found.window)
+    left += [NO_ENERGY] if power is None and observer.unread is None and driver.samples else []
     mended = (SHORTER,) if ahead.is_recorded and any(sample.status == BAD_REQUEST for sample in driver.samples) else ()
     return Result(
         found, series(driver.samples, cut_s), server,
         None if terms.usd_per_hour is None else cost(terms.usd_per_hour, found.rates, None if server is None else server.prefill_share),
-        energy([meter.name for meter in observer.meters], observer.readings, terms.tdp_w, found.rates, found.window), overhead,
+        power, overhead,
         (*([] if cut is None else [str(cut)]), *left, *dataset.notes(), *target.notes(), *doubts(found, overhead, terms.slo is not None),
          *lengths_told(driver.samples), *mended),
         tuple(driver.samples), cut, mended, lost)

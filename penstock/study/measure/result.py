@@ -146,11 +146,17 @@ class Report:
         """The probe at the rate that was found, which the result is of."""
         return next((probe for probe in self.search if probe.rate == self.goodput_rate), None)
 
+    def _goodput_per_s(self) -> float:
+        """Of the rate that was found; 0 where none kept the SLO."""
+        goodput = None if self.found is None else self.found.result.figures.goodput
+        return 0.0 if goodput is None else goodput.requests_per_s
+
     def as_json(self) -> dict[str, Any]:
         told = {"format": FORMAT, "began": self.began, "target": dict(self.target), "load": dict(self.load), **self.result.as_json(),
                 "engine": None if self.engine is None else dict(self.engine)}
         if self.search:
             probes = [probe.as_json() for probe in self.search]
             came = None if self.found is None else self.found.came
-            told["search"] = {"rate": self.goodput_rate, "came_per_s": came, "ended_early": self.result.ended_early, "probes": probes}
+            told["search"] = {"rate": self.goodput_rate, "came_per_s": came, "goodput_requests_per_s": self._goodput_per_s(),
+                              "ended_early": self.result.ended_early, "probes": probes}
         return told

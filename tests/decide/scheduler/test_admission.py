@@ -127,6 +127,23 @@ def test_what_an_idle_machine_could_not_do_is_no_matter_of_load(slo):
     assert raised.value.status == 400 and raised.value.code == "slo_unattainable" and raised.value.param == "slo"
 
 
+@pytest.mark.parametrize("slo", [{"ttft_slo_s": 0.08}, {"e2e_slo_s": 0.08}])
+def test_the_delay_before_a_step_counts_on_an_idle_machine_too(slo):
+    # A prompt of 64 tokens takes a step of 74 ms, and no request is seen sooner than 10 ms after it came.
+    play = deadline(reserve=0.0)
+    for number, delay_s in enumerate((0.03, 0.02, 0.01)):
+        play.clock.advance(1.0)
+        came_s = play.clock.now() - delay_s
+        if number:
+            with pytest.raises(RequestError, match="even on an idle machine") as raised:
+                play.ask(number, 64, 1, came_s, **slo)
+            assert raised.value.code == "slo_unattainable" and f"begins after {told(delay_s)} and then takes" in str(raised.value)
+        else:  # the first of all may have been seen late by chance
+            assert not play.ask(number, 64, 1, came_s, **slo) and play.refused[0].status == 429
+    assert play.ask(3, 64, 1, play.clock.now() - 0.01, ttft_slo_s=0.085), "what an idle machine did"
+    assert not play.ask(4, 64, 1, play.clock.now() - 0.01, ttft_slo_s=0.085) and play.refused[4].status == 429
+
+
 @pytest.mark.parametrize(("seconds", "said"), [
     (-0.002, "0 ms"), (0.0000012, "0.0012 ms"), (0.0045, "4.5 ms"), (0.0384, "38 ms"), (0.45, "450 ms"), (1.86, "1.9 s")])
 def test_short_times_are_told_with_what_tells_them_apart(seconds, said):

@@ -229,6 +229,51 @@ def test_users_and_arrivals_are_told_apart() -> None:
     assert traffic_of(refused).users == 42, "as soon as some are refused, there are always others"
 
 
+def moments(since: tuple[float, float], gap: tuple[float, float], place: float = 0.1, peak: float = 3.0) -> dict[str, float]:
+    """(mean, standard deviation) of ten arrivals' times since an ending, and since the arrival before."""
+    sums = {name: (10 * mean, 10 * (mean**2 + deviation**2)) for name, (mean, deviation) in (("since", since), ("gap", gap))}
+    return {
+        "requests_placed_total": 10.0, "requests_after_seconds_total": 10 * place, "requests_between_seconds_total": 10.0,
+        "requests_followed_total": 10.0, "requests_peaks_total": 4.0, "requests_peaks_inverse_total": 4 / peak,
+        **{f"requests_{name}_seconds_total": total for name, (total, _) in sums.items()},
+        **{f"requests_{name}_squared_seconds_total": squares for name, (_, squares) in sums.items()}}
+
+
+BACK = moments((0.01, 0.001), (0.2, 0.3))
+
+
+@pytest.mark.parametrize(("more", "users"), [
+    (BACK, 3),  # who find now more, now fewer, since they end and come back together
+    (moments((0.01, 0.001), (0.2, 0.3), place=0.5), None), (moments((0.2, 0.3), (0.2, 0.3)), None),
+    (moments((0.2, 0.3), (0.2, 0.02)), None),
+    (BACK | {'request_seconds_total{state="running"}': 2.0}, None),  # three at times, while most of the time nobody is there
+])
+def test_users_who_end_together_are_no_arrivals(more: dict[str, float], users: int | None) -> None:
+    assert traffic_of(observed(counters(22.0, 60.0, **more))).users == users
+
+
+def test_a_constant_rate_is_no_user_though_each_finds_as_many() -> None:
+    even = moments((0.2, 0.05), (0.2, 0.01), place=0.5)
+    assert traffic_of(observed(counters(30.0, 90.0, **even))).users is None
+    alone = {"requests_found_total": 10.0, "requests_found_squared_total": 10.0}
+    assert traffic_of(observed(counters(10.0, 10.0, **even | alone))).users is None
+
+
+@pytest.mark.parametrize(("load", "users"), [
+    ("closed:users=6", 6), ("closed", 1), ("closed:users=600", 10), ("poisson:rate=4", None), ("constant:rate=4", None), ("replay", None),
+    (None, 3), ("closed:users=x", 3)])
+def test_a_report_names_its_arrivals(load: str | None, users: int | None) -> None:
+    assert traffic_of(observed(counters(30.0, 90.0)), load=load).users == users
+
+
+def test_the_arrivals_of_a_report_are_read(report: dict[str, Any], tmp_path: Path) -> None:
+    for said, users in ((report["load"], 4), ({"arrivals": "closed:users=5"}, 5), ({"arrivals": "poisson:rate=9"}, None), (None, 4)):
+        case = source.case_of(source.read_report(saved(tmp_path, report | {"load": said})), {}, [])
+        assert case.traffic.users == users
+    with pytest.raises(UsageError, match="its arrivals are not named"):
+        source.read_report(saved(tmp_path, report | {"load": {"arrivals": 5}}))
+
+
 def test_a_queue_is_played_as_it_was_seen() -> None:
     busy = {'request_seconds_total{state="waiting"}': 400.0, 'step_bound_seconds_total{bound="weights"}': 10.0}
     found = {come: traffic_of(observed(counters(300.0, 12000.0, **busy, requests_arrived_total=come))) for come in (8.0, 10.0, 30.0)}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from penstock.study.measure.arrivals.closed import Closed, ClosedOptions
-from penstock.study.measure.bench import Load, Terms, measure
+from penstock.study.measure.bench import NO_ENERGY, Load, Terms, measure
 from penstock.study.measure.client.drive import Extent
 from penstock.study.measure.cost import cost
 from penstock.study.measure.energy import Reading, between, energy, nvml, rapl
@@ -109,6 +109,18 @@ def test_a_meter_that_fails_halfway_costs_the_energy_and_not_the_run(error: Exce
     result = run(go())
     assert result.figures.counts.completed == 40 and (result.energy.source if result.energy else None) == source
     assert any(note.startswith("the energy could not be read to the end") and str(error) in note for note in result.notes)
+    assert NO_ENERGY not in result.notes, "one reason is enough"
+
+
+@pytest.mark.parametrize("tdp_w", [None, 65.0])
+def test_without_a_counter_it_is_said_how_energy_is_estimated(tdp_w: float | None) -> None:
+    async def go() -> Result:
+        target, watch = server(Mock(lambda asked: answer(asked, 0.2, 0.1)))
+        load = Load(Closed(ClosedOptions(4)), lambda seed: Endless(), Extent(num_sessions=8), Warmup(seconds=0.0))
+        return await measure(target, load, Terms(None, None, tdp_w), watch)
+
+    result = run(go())
+    assert (result.energy is None) == (NO_ENERGY in result.notes) == (tdp_w is None) and "--tdp WATTS" in NO_ENERGY
 
 
 def test_energy_is_that_of_the_window() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.core.errors import UsageError
 from penstock.study.measure.arrivals.renewal import Poisson, RateOptions
-from penstock.study.measure.bench import Load, Terms, measure
+from penstock.study.measure.bench import NO_ENERGY, Load, Terms, measure
 from penstock.study.measure.client.drive import Extent
 from penstock.study.measure.goodput import TOLERANCE, Found, find, in_doubt, too_few, too_short
 from penstock.study.measure.load import Session, Turn
@@ -100,7 +100,8 @@ def test_what_cannot_be_searched_for() -> None:
 def test_a_result_says_what_it_is_of() -> None:
     result = run(attempt(40.0, 0))
     told = result.as_json()
-    assert told["notes"] == ["of ones"] and told["requests"]["sent"] == 1200 and told["client"]["loop_lag_s"]["p99"]["value"] < 1e-6
+    assert told["notes"] == [NO_ENERGY, "of ones"] and told["requests"]["sent"] == 1200
+    assert told["client"]["loop_lag_s"]["p99"]["value"] < 1e-6
     assert told["goodput"]["slo"] == {"ttft_s": 0.1} and told["server"] is None and told["energy"] is None
     assert told["ttft_s"]["p50"]["low"] <= told["ttft_s"]["p50"]["value"] <= told["ttft_s"]["p50"]["high"]
 

@@ -7,6 +7,7 @@ can still go elsewhere, and told when to retry; if it is another, that one is dr
 per arrival: if that is not enough, the new one is refused. So every waiting request is expected to be in time. One that turns out late
 after all (steps took longer) keeps no other out, and is dropped as soon as it could not be in time even if it were next.
 """
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
@@ -21,6 +22,7 @@ from penstock.decide.scheduler.live import Live
 from penstock.decide.scheduler.promise import Claim, tpot_s
 
 LATE = ("refuse", "defer")
+DELAYS = 64  # requests whose delays are remembered; of fewer than two nothing is concluded: a server's first request takes longest
 
 
 class Deadline:
@@ -45,11 +47,15 @@ class Deadline:
         self._costs = costs
         self._reserve = options.reserve
         self._gives_way: set[int] = set()  # seq_id of who was given up since the last look at who was overtaken
+        self._delays_s: deque[float] = deque(maxlen=DELAYS)  # from arrival to here, of the latest that found nobody else
 
     def late(self, seq: Seq, live: Live, now: float) -> Late | None:
+        """Raises RequestError for objectives that an idle machine could not keep."""
         load = live.load(now)
         waiting = [claim for claim in load.waiting if claim.seq.seq_id not in self._gives_way]
         place = next(place for place, claim in enumerate(waiting) if claim.seq is seq)
+        if len(waiting) == 1 and not load.decodes and not load.prefills:
+            self._delays_s.append(max(0.0, now - seq.arrival_s))
         self._check_alone(waiting[place])
         latest_s = [inf] * place + [self._latest_s(waiting[place])] + [claim.due_s for claim in waiting[place + 1 :]]
         late = self._first_late(load, waiting, latest_s)
@@ -109,12 +115,14 @@ class Deadline:
     def _check_alone(self, claim: Claim) -> None:
         """Raises RequestError for objectives that are too tight for any load."""
         seq, planned = claim.seq, 1 - self._reserve
-        prompt_s = claim.prompt_s / planned
-        allowed_s = claim.due_s - seq.arrival_s
-        if prompt_s > allowed_s:
-            raise unattainable(f"a first token within {told(allowed_s)}, but this prompt alone takes {told(prompt_s)}, reserve included")
+        delay_s = min(self._delays_s) if len(self._delays_s) > 1 else 0.0
+        first_s, allowed_s = (delay_s + claim.prompt_s) / planned, claim.due_s - seq.arrival_s
+        if first_s > allowed_s:
+            begun = f"begins after {told(delay_s)} and then" if delay_s else "alone"
+            raise unattainable(
+                f"a first token within {told(allowed_s)}, but this prompt {begun} takes {told(first_s - delay_s)}, reserve included")
         step_s = self._costs.step_s(1, seq.max_len) / planned
-        allowed_s = tpot_s(seq, seq.arrival_s + prompt_s)
+        allowed_s = tpot_s(seq, seq.arrival_s + first_s)
         if seq.max_len > seq.num_prompt + 1 and step_s > allowed_s:
             raise unattainable(f"a token every {told(allowed_s)}, but even alone it takes {told(step_s)}, reserve included")
 

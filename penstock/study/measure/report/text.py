@@ -44,8 +44,8 @@ def answer(report: Report) -> Iterator[str]:
     above = [probe for probe in report.search if report.found is None or probe.rate > report.found.rate]
     broken = min((probe for probe in above if probe.kept < report.attain), default=None, key=lambda probe: probe.rate)
     if report.found is None:
-        yield f"goodput: none; at no rate that was tried do {share}: at {broken.came:.3g} requests/s {broken.kept:.1%} do" if broken else (
-            "goodput: no rate was tried to its end")
+        none = f"goodput: none (0 requests/s); at no rate that was tried do {share}"
+        yield f"{none}: at {broken.came:.3g} requests/s {broken.kept:.1%} do" if broken else "goodput: no rate was tried to its end"
         return
     end = "no higher rate kept less" if above else "no higher rate was tried"
     more = end if broken is None else f"at {broken.came:.3g} requests/s {broken.kept:.1%} did"

@@ -177,7 +177,10 @@ def test_a_search_is_answered_in_a_sentence_first() -> None:
     assert "; at " in told[1], "a higher one kept less than nine tenths"
     assert "no higher rate kept less" in list(lines(replace(whole, attain=0.5)))[1]
     none = list(lines(replace(whole, goodput_rate=None)))
-    assert none[1].startswith("goodput: none; at no rate that was tried do 90% of the requests keep ")
+    assert none[1].startswith("goodput: none (0 requests/s); at no rate that was tried do 90% of the requests keep ")
+    search = replace(whole, goodput_rate=None).as_json()["search"]
+    assert search["rate"] is None and search["goodput_requests_per_s"] == 0.0
+    assert whole.as_json()["search"]["goodput_requests_per_s"] > 0
     assert not list(answer(replace(whole, search=())))
     few = replace(report(result(samples(12))), attain=0.9)
     doubt = in_doubt(Found(few.found, few.search), 0.9)

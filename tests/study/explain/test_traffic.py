@@ -1,0 +1,63 @@
+"""Users who come back and requests that come on their own are told apart by when they come."""
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.core.clock import VirtualClock
+from penstock.core.events import StepRecord
+from penstock.serve.engine.ledger import Ledger
+from penstock.serve.engine.tally import Tally
+from penstock.study.explain.traffic import take_turns
+
+STEP_S, TOKENS = 0.001, 40
+
+
+def play(first_s: list[float], back_s: float | None, seconds: float = 8.0, spread: float = 0.1) -> Tally:
+    """An engine in which all step at once, each for TOKENS steps. `first_s`: when they come; `back_s`: each comes again so long after it
+    was answered, give or take a half. Steps take longer or shorter by `spread`, at random."""
+    rng, ledger, coming, inside = random.Random(1), Ledger(None, "fp32", VirtualClock()), sorted(first_s), []
+    now = idle_s = 0.0
+    while now < seconds and (coming or inside):
+        if not inside and coming[0] > now:
+            idle_s += coming[0] - now
+            now = coming[0]
+        come = [at_s for at_s in coming if at_s <= now]
+        coming = coming[len(come) :]
+        took_s = STEP_S * rng.uniform(1 - spread, 1 + spread)
+        inside = [left - 1 for left in inside + [TOKENS] * len(come)]
+        num_done = sum(not left for left in inside)
+        inside = [left for left in inside if left]
+        ledger.on_step(StepRecord(
+            0, now, took_s, took_s, max(1, len(inside)), 0, 1, num_running=len(inside), waited_s=tuple(now - at_s for at_s in come)))
+        now += took_s
+        if back_s is not None:
+            coming = sorted([*coming, *(now + back_s * rng.uniform(0.5, 1.5) for _ in range(num_done))])
+    found = ledger.tally()
+    found.wall_s = found.busy_s + idle_s
+    return found
+
+
+def arrivals(rate: float, even: bool, seconds: float = 8.0) -> Iterator[float]:
+    rng, at_s = random.Random(2), 0.0
+    while at_s < seconds:
+        at_s += 1 / rate if even else rng.expovariate(rate)
+        yield at_s
+
+
+@pytest.mark.parametrize("back_s", [0.002, 0.008])
+@pytest.mark.parametrize("users", [1, 2, 3, 6, 8, 10, 16, 32])
+def test_users_come_when_somebody_has_ended(users: int, back_s: float) -> None:
+    """All begin at once and end with the same step, over and over; the first who is back finds nobody."""
+    found = play([0.0] * users, back_s)
+    assert take_turns(found, found.num_arrived / found.wall_s, False)
+    assert found.mean_peak == pytest.approx(users, abs=0.5 if back_s < 0.008 else 1.2) and found.mean_found < users + 1e-9
+
+
+@pytest.mark.parametrize("even", [True, False])
+@pytest.mark.parametrize("load", [0.3, 0.6, 1.0, 1.7, 6.0])
+def test_who_comes_on_his_own_comes_at_any_time(load: float, even: bool) -> None:
+    """`load`: requests that are there on average."""
+    found = play(list(arrivals(load / (STEP_S * TOKENS), even)), None)
+    assert not take_turns(found, found.num_arrived / found.wall_s, False)
+    assert found.gaps_scv == pytest.approx(0.0 if even else 1.0, abs=0.3)
