@@ -32,13 +32,14 @@ from penstock.core.work import STEP_UNITS
 ASK_SHARE, IDLE_SHARE, IDLE_OFFERS = 0.008, 0.004, 0.02  # of the time, for asking; the latter below this share of sequences with offers
 MAX_WAIT, MAX_ASK_WAIT = 64, 4096  # steps between two times that the proposer is asked: at most, and where asking takes long
 SHOW_SHARE = 0.002  # of the time, for showing it answers that have ended
-PARTING_GAIN, STAYING_GAIN = 0.15, 0.08  # promised; from the first on sequences may be parted, below the second no longer
+PARTING_GAIN, STAYING_GAIN = 0.06, 0.03  # promised; from the first on sequences may be parted, below the second no longer
 OFFERS_STEPS = 64, 512  # over which the share of sequences with offers is averaged: at first, and later
 PRICE_STEPS = 32  # for which a price holds
 SURE_PRICE = 0.2  # from which on only sure drafts are asked for: about what the others are accepted times what they cost the host
 PRIOR_RATES, PRIOR_WEIGHT = (0.7, 0.96), 4.0  # of acceptance, given the draft before it: any, sure; proposals that this counts for
 POOLED_WEIGHT = 0.5  # proposals that the acceptance over all sequences counts for in the estimate for one of them
 POOL_DECAY, SEQ_DECAY = 0.99, 0.9  # weight of a proposal relative to the one after it
+BEYOND_FADE = 0.3  # weight of what is known of a sequence's positions after drafts that all came true
 BACKOFF = 8, 128  # steps without drafts for a sequence whose drafts do not pay: at first, and at most
 PROBE_WAIT, PROBE_DRAFTS = (8, 512), 4  # steps between two probes while no drafts pay: at first, and at most; drafts of one
 PROBE_FADE = 0.5  # weight of what was known, once those have come true
@@ -161,6 +162,8 @@ class Patient:
             return
         self._pooled[self._sure].record(seq.num_drafts, len(path), POOL_DECAY)
         seq.rates.record(seq.num_drafts, len(path), SEQ_DECAY)
+        if len(path) == seq.num_drafts < self._limit:
+            seq.rates.fade(BEYOND_FADE, seq.num_drafts)
         if seq_id == self._probing:
             self._end_probe(came_true=len(path) == seq.num_drafts)
         if len(path) < seq.num_drafts or seq.limit < self._limit:

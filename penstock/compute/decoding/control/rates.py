@@ -21,10 +21,10 @@ class PositionRates:
             self.reached[position] = decay * self.reached[position] + 1
             self.accepted[position] = decay * self.accepted[position] + (position < num_accepted)
 
-    def fade(self, factor: float) -> None:
-        """What came until now weighs so much less."""
-        self.reached = [factor * count for count in self.reached]
-        self.accepted = [factor * count for count in self.accepted]
+    def fade(self, factor: float, first: int = 0) -> None:
+        """What is known of the positions from `first` on weighs so much less."""
+        self.reached[first:] = [factor * count for count in self.reached[first:]]
+        self.accepted[first:] = [factor * count for count in self.accepted[first:]]
 
     def rates(self, prior: Sequence[float], prior_weight: float) -> list[float]:
         return [(accepted + prior_weight * rate) / (reached + prior_weight)
