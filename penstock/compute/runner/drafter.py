@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from penstock.compute.arrays import Array
 from penstock.compute.decoding.accept import walk
-from penstock.compute.decoding.control.contract import Controller, DraftingCost, step_load
+from penstock.compute.decoding.control.contract import Controller, DraftingCost, Use, step_load
 from penstock.compute.decoding.control.skip import Skip
 from penstock.compute.decoding.propose.contract import Draftable, Drafts, Proposer, Verification
 from penstock.compute.runner.batch import drafts_of
@@ -156,15 +156,15 @@ class Drafter:
             rows = [draftable(plan.seqs[place], cached[place], room, verifications, limits.sure) for place, room in asked]
             num_asked, num_new_tokens = len(rows), sum([cached[place].take_unseen() for place, _ in asked])
             for (place, room), row, proposed in zip(asked, rows, self._proposer.propose(rows), strict=True):
-                if not proposed.tokens and not limits.dry:
+                if not proposed.tokens and limits.use is not Use.COMPARE:
                     self._controller.record_proposal(row.seq_id, room, 0)
                     continue
                 drafts = allowed(cached[place], proposed if len(proposed.tokens) <= room else subset(proposed, range(room)))
-                if limits.dry and limits.compared:
+                if limits.use is Use.COMPARE:
                     self._trials[row.seq_id] = DryTrial(cached[place], len(cached[place].tokens), room, drafts)
                     continue
                 self._controller.record_proposal(row.seq_id, room, len(drafts.tokens))
-                if drafts.tokens and not limits.dry:
+                if drafts.tokens and limits.use is Use.VERIFY:
                     self._proposed.add(row.seq_id)
                     results[place] = results[place].with_drafts(drafts.tokens, drafts.parents)
         now = self._clock.now()

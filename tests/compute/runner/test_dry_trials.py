@@ -3,7 +3,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock.compute.decoding.control.contract import Always, DraftingCost, DraftLimits
+from penstock.compute.decoding.control.contract import Always, DraftingCost, DraftLimits, Use
 from penstock.compute.decoding.propose.contract import Draftable, Drafts
 from penstock.compute.decoding.propose.ngram import Ngram
 from penstock.compute.runner.cached_seq import CachedSeq
@@ -50,7 +50,7 @@ class TrialController(Always):
         self.num_asked: list[int] = []
 
     def limits(self, seq_ids: Sequence[int], num_other_rows: int) -> DraftLimits | None:
-        return DraftLimits([4] * len(seq_ids), dry=True)
+        return DraftLimits([4] * len(seq_ids), use=Use.COMPARE)
 
     def record_trial(self, seq_id: int, limit: int, num_drafts: int, path: Sequence[int]) -> None:
         self.trials.append((seq_id, limit, num_drafts, tuple(path)))

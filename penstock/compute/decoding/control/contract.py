@@ -1,23 +1,30 @@
 """The interface between the runner and what decides how many tokens are drafted, and the controller that always drafts the maximum."""
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
 
 from penstock.core.types import StepPlan
+
+
+class Use(Enum):
+    """What drafts are made for. VERIFY: to be verified by the next step. COMPARE: a dry trial, whose drafts no step verifies; they are
+    compared with the tokens that plain decoding yields in the steps that follow. COUNT: to see how many are offered, and nothing else."""
+
+    VERIFY = "verify"
+    COMPARE = "compare"
+    COUNT = "count"
 
 
 @dataclass(frozen=True, slots=True)
 class DraftLimits:
     """The number of drafts that each sequence may have in the next step, in the order in which the sequences were given.
 
-    `dry`: the drafts are a trial. The proposer is asked, but the model does not verify the drafts: they are compared with the tokens that
-    plain decoding yields in the steps that follow, or only counted where they are not to be `compared`.
     `sure`: see `Draftable`.
     """
 
     max_drafts: Sequence[int]  # [seqs]
-    dry: bool = False
-    compared: bool = True
+    use: Use = Use.VERIFY
     sure: bool = False
 
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from math import ceil, exp
 
 from penstock.compute.decoding.control.budget import MAX_LOSS_SHARE, SAVED_LOSS_STEPS, SAVED_SHOW_STEPS, WON_STEPS, Budget
-from penstock.compute.decoding.control.contract import DraftingCost, DraftLimits, StepLoad
+from penstock.compute.decoding.control.contract import DraftingCost, DraftLimits, StepLoad, Use
 from penstock.compute.decoding.control.rates import PositionRates
 from penstock.core.work import STEP_UNITS
 
@@ -192,7 +192,8 @@ class Patient:
             most = max(most, 1)  # to be counted
             limits = [most if seq_id not in known else self._limit_of(known[seq_id]) for seq_id in seq_ids] if known else [most] * count
         self._num_asked = count - limits.count(0)
-        return DraftLimits(limits, dry=self._is_counting, compared=False, sure=self._sure) if self._num_asked else None
+        use = Use.COUNT if self._is_counting else Use.VERIFY
+        return DraftLimits(limits, use, self._sure) if self._num_asked else None
 
     def _samples(self) -> bool:
         """Whether the next step is to be a plain one that is observed."""

@@ -35,7 +35,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from penstock.compute.decoding.control.budget import Budgets
-from penstock.compute.decoding.control.contract import DraftingCost, DraftLimits, StepLoad
+from penstock.compute.decoding.control.contract import DraftingCost, DraftLimits, StepLoad, Use
 from penstock.compute.decoding.control.estimates import AcceptanceStats, Calibration, Expected
 from penstock.compute.decoding.control.lockstep import Lockstep
 from penstock.compute.decoding.control.overheads import PROBE_PERIOD, StepOverheads
@@ -383,7 +383,7 @@ class Priced:
         for _, place in turns[:count]:
             limits[place] = self.max_drafts
             self._seq(seq_ids[place]).trial_due = self._trials_end
-        return DraftLimits(limits, dry=True)
+        return DraftLimits(limits, Use.COMPARE)
 
     def _postpone_trials(self, until: int) -> None:
         """No trial starts before; those that become due meanwhile start together."""

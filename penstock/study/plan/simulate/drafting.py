@@ -3,7 +3,7 @@ import random
 from dataclasses import dataclass
 
 from penstock.compute.decoding.control import controllers
-from penstock.compute.decoding.control.contract import Controller, DraftingCost, step_load
+from penstock.compute.decoding.control.contract import Controller, DraftingCost, Use, step_load
 from penstock.compute.decoding.control.skip import Skip
 from penstock.compute.timing import FAR, context_costs
 from penstock.core.config import EngineConfig
@@ -92,11 +92,11 @@ class SimulatedDrafter:
                 self._num_asked += 1
                 limit = min(limit, len(self._proposer.acceptance))
                 count = limit if self._rng.random() < self._proposer.proposal_rate else 0
-                if limits.dry and limits.compared:
+                if limits.use is Use.COMPARE:
                     self._controller.record_trial(seq_id, limit, count, range(self._draw_accepted(count)))
                 else:
                     self._controller.record_proposal(seq_id, limit, count)
-                    num_drafts[seq_id] = 0 if limits.dry else count
+                    num_drafts[seq_id] = count if limits.use is Use.VERIFY else 0
         return num_drafts, self._num_asked * self._proposer.propose_s
 
     def _draw_accepted(self, num_drafts: int) -> int:

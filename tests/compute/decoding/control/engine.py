@@ -3,7 +3,7 @@ import random
 
 import numpy as np
 
-from penstock.compute.decoding.control.contract import DraftingCost, StepLoad
+from penstock.compute.decoding.control.contract import DraftingCost, StepLoad, Use
 from penstock.compute.decoding.control.patient import Patient
 from penstock.compute.decoding.control.priced import Priced
 from penstock.compute.decoding.control.skip import Skip
@@ -94,11 +94,11 @@ class SimulatedEngine:
             self.asked_at[seq_id] = self.steps
             num_asked += 1
             num = limit if self.random.random() < self.answers else 0
-            if limits.dry and limits.compared:
+            if limits.use is Use.COMPARE:
                 self.controller.record_trial(seq_id, limit, num, range(self.num_right(seq_id, num)))
             else:
                 self.controller.record_proposal(seq_id, limit, num)
-                self.drafts[seq_id] = 0 if limits.dry else num
+                self.drafts[seq_id] = num if limits.use is Use.VERIFY else 0
         self.num_asked += num_asked
         self.now += drafting
         self.controller.end_step(self.now, DraftingCost(drafting, self.decide, num_asked, num_new_tokens))

@@ -2,7 +2,7 @@
 import pytest
 
 from penstock.compute.decoding.control.budget import Budget
-from penstock.compute.decoding.control.contract import DraftingCost, StepLoad
+from penstock.compute.decoding.control.contract import DraftingCost, StepLoad, Use
 from penstock.compute.decoding.control.priced import Priced
 
 
@@ -54,7 +54,7 @@ def test_the_first_of_all_trials_is_not_charged() -> None:
     for _ in range(100):
         controller.begin_step(now, StepLoad(1, 1, 0, 0, True))
         limits = controller.limits([0], 0)
-        num_asked = int(limits is not None and limits.dry)
+        num_asked = int(limits is not None and limits.use is Use.COMPARE)
         if num_asked:
             controller.record_trial(0, 6, 6, ())
         asked += num_asked
