@@ -83,7 +83,7 @@ class Patient:
     _after_drafts: bool = False  # the step before it verified drafts
     _num_accepted: int = 0
     _recent_units: list[float] = field(default_factory=list)  # seconds of the host for a sequence in the latest plain steps
-    _sampled_at: int = 0  # step: the latest of them
+    _sample_due: int = SAMPLE_PERIOD[0]  # step: the next of them, as soon as there is one
     _sample_period: int = SAMPLE_PERIOD[0]
     _costs: tuple[float, float] = (0.0, 0.0)  # seconds that steps with drafts took longer than plain ones, and that the model says
     _draft_s: float = 0.0  # that a draft adds to a step, by the model
@@ -119,9 +119,12 @@ class Patient:
     def skipped(self, num_steps: int) -> None:
         self._pass(num_steps)
         self._load = None
+        self._sample_due = max(self._sample_due, self._step + 1)
 
     def begin_step(self, now: float, load: StepLoad) -> None:
         self._pass(1)
+        if self._step >= self._sample_due + SAMPLE_STEPS:  # prompts are in every step, or somebody comes or goes
+            self._sample_due = self._step + self._sample_period
         last, after_drafts = self._load, False
         if last is not None:
             after_drafts = last.num_drafts > 0
@@ -149,7 +152,7 @@ class Patient:
                 self._pauses_until = self._step + min(max(steps, LOSS_PAUSE[0]), LOSS_PAUSE[1])
         elif not self._after_drafts:  # that finds cold caches
             host_s = interval - self._drafting_s - self._model_s(load, load.num_seqs)
-            self._sampled_at, self._sample_period = self._step, min(2 * self._sample_period, SAMPLE_PERIOD[1])
+            self._sample_due, self._sample_period = self._step + self._sample_period, min(2 * self._sample_period, SAMPLE_PERIOD[1])
             self._recent_units = [*self._recent_units[-MEDIAN_OF + 1 :], host_s / (load.num_seqs + STEP_UNITS)]
             plain_s = self._plain_s(load)
             self._losses.earn_from(plain_s, SAVED_LOSS_STEPS * plain_s, WON_STEPS * plain_s)
@@ -167,7 +170,7 @@ class Patient:
         if seq_id == self._probing:
             self._end_probe(came_true=len(path) == seq.num_drafts)
         if len(path) < seq.num_drafts or seq.limit < self._limit:
-            seq.limit = self._num_paying(seq.rates.rates(self._pooled_rates(), POOLED_WEIGHT))
+            seq.limit = num_paying(seq.rates.rates(self._pooled_rates(), POOLED_WEIGHT), self._price)
             if not seq.limit:
                 seq.rests_until, seq.backoff = self._step + seq.backoff, min(2 * seq.backoff, BACKOFF[1])
             elif path:
@@ -197,10 +200,7 @@ class Patient:
 
     def _samples(self) -> bool:
         """Whether the next step is to be a plain one that is observed."""
-        due = self._step - self._sampled_at - self._sample_period
-        if due >= SAMPLE_STEPS:  # prompts are in every step, or somebody comes or goes
-            self._sampled_at = self._step
-        return 0 <= due < SAMPLE_STEPS
+        return self._step >= self._sample_due
 
     def _probe(self, seq_ids: Sequence[int]) -> list[int]:
         """What each may have in a step in which one of them tries a few drafts, against all that is known."""
@@ -293,15 +293,6 @@ class Patient:
     def _pooled_rates(self) -> list[float]:
         return self._pooled[self._sure].rates(self._prior(self._sure), PRIOR_WEIGHT)
 
-    def _num_paying(self, rates: Sequence[float]) -> int:
-        """How many of a sequence's drafts pay, that come true at these rates."""
-        likelihood = 1.0
-        for count, rate in enumerate(rates):
-            likelihood *= rate
-            if likelihood < self._price:
-                return count
-        return len(rates)
-
     def _set_price(self, load: StepLoad, count: int, num_other_rows: int) -> None:
         """For steps of `count` sequences and so many rows of others."""
         self._priced = count, self._step
@@ -319,18 +310,27 @@ class Patient:
             self._sure = not self._sure
             self._seqs.clear()
         rates = self._pooled_rates()
-        self._limit = self._num_paying(rates)
-        share, cost = self._offers[self._sure], draft_s / plain_s * count
-        self._may_part = gain(rates[: self._limit], share, cost) >= (STAYING_GAIN if self._may_part else PARTING_GAIN)
-        prior, cost = self._prior(self._sure), self._model_price
-        self._could_part = not self._may_part and gain(prior[: self._num_paying(prior)], share, cost) >= PARTING_GAIN
+        self._limit, share = num_paying(rates, self._price), self._offers[self._sure]
+        self._may_part = gain(rates[: self._limit], share, self._price) >= (STAYING_GAIN if self._may_part else PARTING_GAIN)
+        prior, price = self._prior(self._sure), self._model_price
+        self._could_part = not self._may_part and gain(prior[: num_paying(prior, price)], share, price) >= PARTING_GAIN
 
 
-def gain(rates: Sequence[float], share: float, cost: float) -> float:
-    """What drafts add to the speed, as a share of it, where so many of the sequences have them, each of which costs so many tokens. `rates`
+def num_paying(rates: Sequence[float], price: float) -> int:
+    """How many of a sequence's drafts pay, that come true at these rates."""
+    likelihood = 1.0
+    for count, rate in enumerate(rates):
+        likelihood *= rate
+        if likelihood < price:
+            return count
+    return len(rates)
+
+
+def gain(rates: Sequence[float], share: float, price: float) -> float:
+    """What drafts add to the speed, as a share of it, where so many of the sequences have them, each of which costs `price` tokens. `rates`
     [drafts of each]: how often one comes true if those before it have."""
     likelihood, accepted = 1.0, 0.0
     for rate in rates:
         likelihood *= rate
         accepted += likelihood
-    return (1 + share * accepted) / (1 + share * len(rates) * cost) - 1
+    return (1 + share * accepted) / (1 + share * len(rates) * price) - 1
