@@ -15,7 +15,7 @@ and afterwards after 1, 2, 4 steps and so on, or less often where asking takes l
 
 **Lockstep**. Sequences that began together and have the same `max_tokens` end together, and so the prompts of the next ones are computed
 together, which takes less time. A single accepted draft parts them. So while they are in lockstep, offers are only counted until drafts
-promise to add PARTING_GAIN to the speed.
+promise to add PARTING_GAIN to the speed, or more where few have any: a guess from few sequences is less certain.
 
 **What drafts may lose** (`_observe`). Whatever was expected, each step with drafts is compared with the plain steps that would have yielded
 its tokens. What it took longer is spent from a budget of MAX_LOSS_SHARE of the time; without budget there are no drafts.
@@ -32,8 +32,9 @@ from penstock.core.work import STEP_UNITS
 ASK_SHARE, IDLE_SHARE, IDLE_OFFERS = 0.008, 0.004, 0.02  # of the time, for asking; the latter below this share of sequences with offers
 MAX_WAIT, MAX_ASK_WAIT = 64, 4096  # steps between two times that the proposer is asked: at most, and where asking takes long
 SHOW_SHARE = 0.002  # of the time, for showing it answers that have ended
-PARTING_GAIN, STAYING_GAIN = 0.06, 0.03  # promised; from the first on sequences may be parted, below the second no longer
-OFFERS_STEPS = 64, 512  # over which the share of sequences with offers is averaged: at first, and later
+PARTING_GAIN, PARTING_SHARE = 0.06, 0.2  # promised, from which on they may be parted where so many have offers; with fewer up to twice that
+STAYING = 0.5  # of that gain: with less they may no longer
+OFFERS_STEPS = 128, 512  # over which the share of sequences with offers is averaged: at first, and later
 PRICE_STEPS = 32  # for which a price holds
 SURE_PRICE = 0.2  # from which on only sure drafts are asked for: about what the others are accepted times what they cost the host
 PRIOR_RATES, PRIOR_WEIGHT = (0.7, 0.96), 4.0  # of acceptance, given the draft before it: any, sure; proposals that this counts for
@@ -311,9 +312,10 @@ class Patient:
             self._seqs.clear()
         rates = self._pooled_rates()
         self._limit, share = num_paying(rates, self._price), self._offers[self._sure]
-        self._may_part = gain(rates[: self._limit], share, self._price) >= (STAYING_GAIN if self._may_part else PARTING_GAIN)
+        least = PARTING_GAIN * (2 - min(share / PARTING_SHARE, 1.0))
+        self._may_part = gain(rates[: self._limit], share, self._price) >= (STAYING * least if self._may_part else least)
         prior, price = self._prior(self._sure), self._model_price
-        self._could_part = not self._may_part and gain(prior[: num_paying(prior, price)], share, price) >= PARTING_GAIN
+        self._could_part = not self._may_part and gain(prior[: num_paying(prior, price)], share, price) >= least
 
 
 def num_paying(rates: Sequence[float], price: float) -> int:
