@@ -88,7 +88,8 @@ def parts(row: Row, seed: str, number: int) -> list[Part]:
     return found
 
 
-def sessions(rows: Iterator[Row], writer: Writer, seed: str, scale: float) -> Iterator[Session]:
+def sessions(rows: Iterator[Row], writer: Writer, seed: str, scale: float = 1.0) -> Iterator[Session]:
+    """`scale`: what the lengths of the rows were multiplied with."""
     for number, row in enumerate(rows):
         prompt = writer.write(parts(row, seed, number))
         yield Session((Turn(prompt, num_prompt=row.num_prompt, num_output=row.num_output),), row.at_s, scale)
