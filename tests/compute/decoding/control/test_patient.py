@@ -1,21 +1,20 @@
 """The controller that asks rarely, in an engine whose step times are known, with proposers that offer and are right as the test says."""
 import pytest
 
-from penstock.compute.decoding.control.contract import DraftingCost, StepLoad
+from penstock.compute.decoding.control.contract import StepLoad
 from penstock.compute.decoding.control.patient import BACKOFF, MAX_WAIT, PROBE_WAIT, Patient
 from penstock.compute.decoding.control.rates import PositionRates
 from tests.compute.decoding.control.engine import SimulatedEngine
 
 
 def engine(fixed: float, row: float, right: float, count: int = 1, **more: float) -> SimulatedEngine:
-    return SimulatedEngine(fixed, row, dict.fromkeys(range(count), right), kind=Patient, **more)
+    return SimulatedEngine(fixed, row, dict.fromkeys(range(count), right), **more)
 
 
 def test_rates_are_of_drafts_whose_predecessors_came_true() -> None:
     rates = PositionRates.like([0.0] * 3, 0.0)
-    rates.record(3, 1, decay=1.0)
-    rates.record(3, 3, decay=1.0)
-    rates.record(1, 1, decay=1.0)
+    for num_drafts, num_accepted in ((3, 1), (3, 3), (1, 1)):
+        rates.record(num_drafts, range(num_accepted), decay=1.0)
     assert (rates.reached, rates.accepted) == ([3, 2, 1], [3, 1, 1])
     assert rates.rates([0.5] * 3, 1.0) == [3.5 / 4, 1.5 / 3, 1.5 / 2]
 
@@ -121,7 +120,7 @@ def observed(row: float, count: int) -> Patient:
     found = Patient([1e-4 + row * rows for rows in range(1000)], 8)
     for step in range(4):
         found.begin_step(step * (1e-4 + row * count), load(count))
-        found.end_step((step + 1) * (1e-4 + row * count), DraftingCost(0.0))
+        found.end_step((step + 1) * (1e-4 + row * count), 0.0)
     return found
 
 
@@ -138,8 +137,8 @@ def test_after_a_loss_nothing_is_drafted_for_a_while() -> None:
     now = 1.0
     for _ in range(9):
         found.begin_step(now, load(1, 8))
-        found.record_verified(0, range(8))
-        found.end_step(now + 1e-2, DraftingCost(0.0))  # a hundred plain steps, for nine tokens
+        found.record_verified(0, range(8), 8)
+        found.end_step(now + 1e-2, 0.0)  # a hundred plain steps, for nine tokens
         now += 1e-2
     found.begin_step(now, load(1))
     assert found.limits([0], 0) is None and found._step < found._pauses_until
@@ -150,8 +149,7 @@ def test_a_sequence_that_ended_is_forgotten_and_one_that_is_unknown_ignored() ->
     found.limits([0], 0)
     found.record_proposal(0, 8, 8)
     found.forget(0)
-    found.record_verified(0, (0,))
-    found.record_trial(0, 8, 8, ())
+    found.record_verified(0, (0,), 8)
     assert not found._seqs
 
 
