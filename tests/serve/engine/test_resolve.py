@@ -124,7 +124,7 @@ def test_what_does_not_fit_is_refused_with_what_would() -> None:
     (EngineConfig(propose="guess"), "unknown proposer 'guess'; known: auto, "),
     (EngineConfig(backend="reference", propose="eagle"),
      "needs tree masks in attention, which --backend reference does not have; there it can be auto, .*ngram, suffix"),
-    (EngineConfig(propose="auto:k=3"), "auto takes no options; name a proposer, with --draft-control patient"),
+    (EngineConfig(propose="auto:k=3"), "auto takes no options; name a proposer, and --draft-control patient"),
 ])
 def test_unknown_plugins_are_refused_with_the_known_ones(config: EngineConfig, says: str) -> None:
     with pytest.raises(PenstockError, match=says):

@@ -46,7 +46,7 @@ PROBE_WAIT, PROBE_DRAFTS = (8, 512), 4  # steps between two probes while no draf
 PARTING_PROBE_WAIT = 512, 4096  # the same for sequences in lockstep, which a probe parts
 PROBE_FADE = 0.5  # weight of what was known, once those have come true
 LOSS_PAUSE = 32, 1024  # steps without drafts once the budget for losses is spent: at least, at most
-MAX_LOSS = 1.0  # plain steps that a step may be charged: something else may have disturbed it
+MAX_LOSS = 1.0  # times its expected time that a step may be charged: something else may have disturbed it
 STAKE = 0.5  # time of a step that it holds then
 DRAFTED_UNITS, DRAFT_UNITS = 2.0, 0.5  # the host's work for a sequence with drafts, and for each draft, in units of a sequence's plain work
 MEDIAN_OF = 5  # latest plain steps: a median ignores the odd one
@@ -147,9 +147,8 @@ class Patient:
         """A decode step of this load took so long from its beginning to that of the next."""
         if load.num_drafts:
             plain_s = self._plain_s(load)
-            step_s = interval - self._drafting_s
-            self._losses.spend(min(step_s - (1 + self._num_accepted / load.num_seqs) * plain_s, MAX_LOSS * plain_s))
-            expected_s = load.num_drafts * self._draft_s
+            step_s, expected_s = interval - self._drafting_s, load.num_drafts * self._draft_s
+            self._losses.spend(min(step_s - (1 + self._num_accepted / load.num_seqs) * plain_s, MAX_LOSS * (plain_s + max(expected_s, 0.0))))
             more_s = min(max(step_s - plain_s, 0.0), DEARER[1] * expected_s)
             self._costs = COST_DECAY * self._costs[0] + more_s, COST_DECAY * self._costs[1] + expected_s
             if self._losses.left_s < 0:
@@ -189,31 +188,39 @@ class Patient:
         count = len(seq_ids)
         if self._priced[0] != count or self._step - self._priced[1] >= PRICE_STEPS:
             self._set_price(self._load, count, num_other_rows)
-        known, most = self._seqs, self._limit
         self._is_counting = self._load.in_lockstep and not self._may_part
-        if self._step >= self._probe_due and (self._could_part if self._is_counting else not most and self._model_price < 1):
-            limits = self._probe(seq_ids)
-        elif not most and not self._is_counting:
-            return None
-        else:
-            most = max(most, 1)  # to be counted
-            limits = [most if seq_id not in known else self._limit_of(known[seq_id]) for seq_id in seq_ids] if known else [most] * count
+        limits = self._chosen(seq_ids)
         self._declines = limits.count(0) == count
-        if self._declines:
-            self._rest_until = min([known[seq_id].rests_until for seq_id in seq_ids])
         return None if self._declines else DraftLimits(limits, self._sure, only_counted=self._is_counting)
+
+    def _chosen(self, seq_ids: Sequence[int]) -> list[int]:
+        known, most, count = self._seqs, self._limit, len(seq_ids)
+        if self._step >= self._probe_due and (self._could_part if self._is_counting else self._may_probe()):
+            return self._probe(seq_ids)
+        if self._is_counting and (not self._ask_s or self._steps_for(count * self._ask_each_s, ASK_SHARE) > MAX_WAIT):
+            return one_of(count, self._step, max(most, 1))
+        if not most and not self._is_counting:
+            return [0] * count
+        most = max(most, 1)  # to be counted
+        limits = [most if seq_id not in known else self._limit_of(known[seq_id]) for seq_id in seq_ids] if known else [most] * count
+        if not any(limits):
+            self._rest_until = min([known[seq_id].rests_until for seq_id in seq_ids])
+        return limits
 
     def _samples(self) -> bool:
         """Whether the next step is to be a plain one that is observed."""
         return self._step >= self._sample_due
 
+    def _may_probe(self) -> bool:
+        """Whether drafts would pay if all came true and were no dearer than the model says, though by what is known they do not."""
+        return not self._limit and self._model_price < 1
+
     def _probe(self, seq_ids: Sequence[int]) -> list[int]:
         """What each may have in a step in which one of them tries a few drafts, against all that is known."""
-        limits, place = [0] * len(seq_ids), self._step % len(seq_ids)
-        limits[place], self._probing = min(PROBE_DRAFTS, self.max_drafts), seq_ids[place]
+        count, self._probing = len(seq_ids), seq_ids[self._step % len(seq_ids)]
         self._probe_waits = PARTING_PROBE_WAIT if self._is_counting else PROBE_WAIT
         self._probe_due, self._is_counting = self._step + self._probe_wait, False
-        return limits
+        return one_of(count, self._step, min(PROBE_DRAFTS, self.max_drafts))
 
     def _end_probe(self, came_true: bool) -> None:
         self._probing = None
@@ -224,11 +231,11 @@ class Patient:
             self._priced = 0, -PRICE_STEPS
         least, most = self._probe_waits
         self._probe_wait = PROBE_WAIT[0] if came_true else min(max(2 * self._probe_wait, least), most)
-        self._probe_due = self._step + max(self._probe_wait, self._steps_to_ask(ASK_SHARE))
+        self._probe_due = self._step + max(self._probe_wait, self._steps_for(self._ask_s, ASK_SHARE))
 
-    def _steps_to_ask(self, share: float) -> int:
-        """Steps of which this share is as long as asking takes."""
-        return ceil(self._ask_s / (share * self._plain_s(self._load))) if self._load is not None else MAX_WAIT
+    def _steps_for(self, seconds: float, share: float) -> int:
+        """Steps of which this share is as long."""
+        return ceil(seconds / (share * self._plain_s(self._load))) if self._load is not None else MAX_WAIT
 
     def _limit_of(self, seq: SeqState) -> int:
         """A sequence that has rested tries one draft."""
@@ -248,12 +255,13 @@ class Patient:
     def end_step(self, now: float, drafting_s: float) -> None:
         """Also decides in which step the proposer is asked next."""
         self._end_s, self._drafting_s = now, drafting_s
+        num_verified = self._load.num_drafts if self._load is not None else 0
         wait = 0  # steps that are not observed
         if self._num_asked:
             weight = 1 - exp((self._asked_at - self._step) / min(max(self._step, OFFERS_STEPS[0]), OFFERS_STEPS[1]))
             self._offers[self._sure] += weight * (self._num_offered / self._num_asked - self._offers[self._sure])
             self._asked_at = self._step
-            if not self._is_counting and (self._num_offered or self._load is not None and self._load.num_drafts):
+            if not self._is_counting and (self._num_offered or num_verified):
                 self._losses.spend(drafting_s)
                 self._costs = self._costs[0] + drafting_s, self._costs[1]
             self._ask_s = low_mean(self._ask_s, drafting_s)
@@ -263,7 +271,7 @@ class Patient:
             self._next_wait = 1
         elif not self._num_asked and not self._declines and self._next_wait == 1:
             pass  # nobody could be asked, and there were offers before
-        elif self._recent_units and not self._samples():  # how long a plain step takes is known when the next one begins
+        elif self._recent_units and not num_verified and not self._samples():  # whose time is known when the next step begins
             wait = self._wait()
         self._resumes_at = self._step + 1 + wait
         self._num_asked = self._num_offered = 0
@@ -274,11 +282,11 @@ class Patient:
         if self._rest_until > self._step:
             return min(self._rest_until - self._step - 1, MAX_WAIT)
         if self._load is not None and (self._limit or self._num_asked) and self._step >= self._pauses_until:
-            wait = self._steps_to_ask(IDLE_SHARE if self._offers[self._sure] < IDLE_OFFERS else ASK_SHARE)
+            wait = self._steps_for(self._ask_s, IDLE_SHARE if self._offers[self._sure] < IDLE_OFFERS else ASK_SHARE)
             wait = min(wait, self._next_wait) if wait <= MAX_WAIT else min(wait, MAX_ASK_WAIT)
             self._next_wait = min(2 * self._next_wait, MAX_WAIT)
             return wait
-        return MAX_WAIT if self._limit else min(max(self._probe_due - self._step - 1, 0), MAX_WAIT)
+        return min(max(self._probe_due - self._step - 1, 0), MAX_WAIT) if self._may_probe() else MAX_WAIT
 
     def invests(self) -> bool:
         return self._showing.left_s > 0
@@ -333,6 +341,11 @@ class Patient:
         self._may_part = gain(rates[: self._limit], share, self._price) >= (STAYING * least if self._may_part else least)
         prior, price = self._prior(self._sure), self._model_price
         self._could_part = not self._may_part and gain(prior[: num_paying(prior, price)], share, price) >= least
+
+
+def one_of(count: int, turn: int, limit: int) -> list[int]:
+    """The limits of `count` sequences, of which one has drafts, each in its turn."""
+    return [limit * (place == turn % count) for place in range(count)]
 
 
 def low_mean(mean: float, newest: float) -> float:

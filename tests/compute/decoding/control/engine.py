@@ -97,6 +97,17 @@ class SimulatedEngine:
         self.controller.end_step(self.now, drafting)
         self.skip.begin()
 
+    def step_without_sequences(self) -> None:
+        """The last sequence has ended, and a prompt is computed."""
+        if self.skip.left > 0:
+            self.skip.left -= 1
+            return
+        self.skip.end()
+        self.controller.begin_step(self.now, StepLoad(1, 100, 0, 0, False))
+        self.now += self.fixed + 100 * self.row
+        self.controller.end_step(self.now, self.decide)
+        self.skip.begin()
+
     def forget(self, seq_id: int) -> None:
         self.skip.end()
         self.controller.forget(seq_id)

@@ -19,6 +19,23 @@ def test_rates_are_of_drafts_whose_predecessors_came_true() -> None:
     assert rates.rates([0.5] * 3, 1.0) == [3.5 / 4, 1.5 / 3, 1.5 / 2]
 
 
+def test_rates_of_trees_multiply_to_how_often_each_draft_comes_true() -> None:
+    """Of four drafts: the first, the third or none; once the third with its child."""
+    rates = PositionRates.like([0.0] * 4, 0.0)
+    for path in ((0,), (0,), (2,), (2, 3), (), (0,), (0,), (0,)):
+        rates.record(4, path, decay=1.0)
+    assert (rates.reached[0], rates.accepted[0]) == (8, 5) and rates.accepted[1] == 0
+    assert rates.accepted[2:] == [2, 1] and rates.reached[3] == 2
+
+
+def test_a_tree_came_true_if_its_longest_path_did() -> None:
+    found = observed(1e-6, 1)
+    found.limits([0], 0)
+    found.record_proposal(0, 8, 8)
+    found.record_verified(0, (0, 3), 2)
+    assert found._seqs[0].limit == found._limit
+
+
 @pytest.mark.parametrize("count", [1, 4, 64])
 def test_drafts_that_are_right_are_made(count: int) -> None:
     made = engine(1e-2, 1e-5, 0.97, count)
