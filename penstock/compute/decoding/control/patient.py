@@ -7,7 +7,7 @@ a plain step is observed now and then.
 
 **Acceptance** is kept by position, over all sequences and by sequence (`PositionRates`). A sequence whose drafts do not pay is given none,
 until after a number of steps that doubles each time. Where none of any sequence pay, one sequence tries PROBE_DRAFTS of them now and then
-(`_probe`); if these come true, what was known before counts half. So does one in lockstep where others could pay.
+(`_probe`); if these come true, failures before count half. So does one in lockstep where others could pay.
 
 **Patience** (`end_step`). Asking takes time. While nothing is offered, no step is observed for as long as it takes to keep that below
 ASK_SHARE of the time, or IDLE_SHARE if hardly anything was offered of late. While anything is offered, the proposer is asked in each step,
@@ -38,13 +38,14 @@ OFFERS_STEPS = 128, 512  # over which the share of sequences with offers is aver
 PRICE_STEPS = 32  # for which a price holds
 SURE_PRICE = 0.2  # from which on only sure drafts are asked for: about what the others are accepted times what they cost the host
 PRIOR_RATES, PRIOR_WEIGHT = (0.7, 0.96), 4.0  # of acceptance, given the draft before it: any, sure; proposals that this counts for
+SELDOM = 0.9  # share of the sequences with offers from which on the proposer does not tell the sure ones
 POOLED_WEIGHT = 0.5  # proposals that the acceptance over all sequences counts for in the estimate for one of them
 POOL_DECAY, SEQ_DECAY = 0.99, 0.9  # weight of a proposal relative to the one after it
 BEYOND_FADE = 0.3  # weight of what is known of a sequence's positions after drafts that all came true
 BACKOFF = 8, 128  # steps without drafts for a sequence whose drafts do not pay: at first, and at most
 PROBE_WAIT, PROBE_DRAFTS = (8, 512), 4  # steps between two probes while no drafts pay: at first, and at most; drafts of one
 PARTING_PROBE_WAIT = 512, 4096  # the same for sequences in lockstep, which a probe parts
-PROBE_FADE = 0.5  # weight of what was known, once those have come true
+PROBE_FADE = 0.5  # weight of drafts that did not come true, once those of a probe have
 LOSS_PAUSE = 32, 1024  # steps without drafts once the budget for losses is spent: at least, at most
 MAX_LOSS = 1.0  # times its expected time that a step may be charged: something else may have disturbed it
 STAKE = 0.5  # time of a step that it holds then
@@ -88,7 +89,7 @@ class Patient:
     _sample_due: int = SAMPLE_PERIOD[0]  # step: the next of them, as soon as there is one
     _sample_period: int = SAMPLE_PERIOD[0]
     _costs: tuple[float, float] = (0.0, 0.0)  # seconds that steps with drafts took longer than plain ones, and that the model says
-    _draft_s: float = 0.0  # that a draft adds to a step, by the model
+    _draft_s: float = 0.0  # that a draft adds to a step, by the model, without asking
     _sure: bool = True  # only sure drafts are asked for
     _price: float = 0.0  # likelihood from which on a draft pays
     _model_price: float = 0.0  # the same, were drafts as dear as the model says
@@ -108,7 +109,7 @@ class Patient:
     _could_part: bool = False  # these, if drafts were as likely and as dear as was thought at first
     _is_counting: bool = False  # offers are not taken
     _ask_s: float = 0.0  # time that a step takes longer in which the proposer is asked
-    _ask_each_s: float = 0.0  # the same for one sequence, where it had offers
+    _ask_each_s: float = 0.0  # the same for each sequence with offers
     _resumes_at: int = 0  # the next step that is observed
     _next_wait: int = 1  # at most, if nothing is offered
     _pauses_until: int = 0  # the step before which nothing is drafted, since the budget for losses was spent
@@ -148,7 +149,8 @@ class Patient:
         if load.num_drafts:
             plain_s = self._plain_s(load)
             step_s, expected_s = interval - self._drafting_s, load.num_drafts * self._draft_s
-            self._losses.spend(min(step_s - (1 + self._num_accepted / load.num_seqs) * plain_s, MAX_LOSS * (plain_s + max(expected_s, 0.0))))
+            most_s = MAX_LOSS * (plain_s + max(expected_s, 0.0))
+            self._losses.spend(min(step_s - (1 + self._num_accepted / load.num_seqs) * plain_s, most_s))
             more_s = min(max(step_s - plain_s, 0.0), DEARER[1] * expected_s)
             self._costs = COST_DECAY * self._costs[0] + more_s, COST_DECAY * self._costs[1] + expected_s
             if self._losses.left_s < 0:
@@ -197,8 +199,6 @@ class Patient:
         known, most, count = self._seqs, self._limit, len(seq_ids)
         if self._step >= self._probe_due and (self._could_part if self._is_counting else self._may_probe()):
             return self._probe(seq_ids)
-        if self._is_counting and (not self._ask_s or self._steps_for(count * self._ask_each_s, ASK_SHARE) > MAX_WAIT):
-            return one_of(count, self._step, max(most, 1))
         if not most and not self._is_counting:
             return [0] * count
         most = max(most, 1)  # to be counted
@@ -217,16 +217,17 @@ class Patient:
 
     def _probe(self, seq_ids: Sequence[int]) -> list[int]:
         """What each may have in a step in which one of them tries a few drafts, against all that is known."""
-        count, self._probing = len(seq_ids), seq_ids[self._step % len(seq_ids)]
+        limits, place = [0] * len(seq_ids), self._step % len(seq_ids)
+        limits[place], self._probing = min(PROBE_DRAFTS, self.max_drafts), seq_ids[place]
         self._probe_waits = PARTING_PROBE_WAIT if self._is_counting else PROBE_WAIT
         self._probe_due, self._is_counting = self._step + self._probe_wait, False
-        return one_of(count, self._step, min(PROBE_DRAFTS, self.max_drafts))
+        return limits
 
     def _end_probe(self, came_true: bool) -> None:
         self._probing = None
         if came_true:
             for rates in self._pooled:
-                rates.fade(PROBE_FADE)
+                rates.forgive(PROBE_FADE)
             self._costs = PROBE_FADE * self._costs[0], PROBE_FADE * self._costs[1]
             self._priced = 0, -PRICE_STEPS
         least, most = self._probe_waits
@@ -263,10 +264,10 @@ class Patient:
             self._asked_at = self._step
             if not self._is_counting and (self._num_offered or num_verified):
                 self._losses.spend(drafting_s)
-                self._costs = self._costs[0] + drafting_s, self._costs[1]
             self._ask_s = low_mean(self._ask_s, drafting_s)
-            if self._num_offered:
-                self._ask_each_s = low_mean(self._ask_each_s or drafting_s / self._num_asked, drafting_s / self._num_asked)
+            if self._num_offered and self._load is not None and 2 * self._num_asked >= self._load.num_seqs:  # so what is common is shared
+                each_s = drafting_s / self._num_offered
+                self._ask_each_s = low_mean(self._ask_each_s or each_s, each_s)
         if self._num_offered and not self._is_counting:
             self._next_wait = 1
         elif not self._num_asked and not self._declines and self._next_wait == 1:
@@ -314,7 +315,7 @@ class Patient:
         return max(self._model_s(load, load.num_seqs) + self._unit_s() * (load.num_seqs + STEP_UNITS), 0.1 * rows_s)
 
     def _prior(self, sure: bool) -> list[float]:
-        return [PRIOR_RATES[sure]] * self.max_drafts
+        return [PRIOR_RATES[sure and self._offers[sure] < SELDOM]] * self.max_drafts
 
     def _pooled_rates(self) -> list[float]:
         return self._pooled[self._sure].rates(self._prior(self._sure), PRIOR_WEIGHT)
@@ -326,12 +327,12 @@ class Patient:
         drafted = max(1.0, self._offers[self._sure] * count)  # sequences with drafts
         rows, more = count + num_other_rows, drafted * self.max_drafts
         host_s = (DRAFT_UNITS + DRAFTED_UNITS / self.max_drafts) * unit_s
-        self._draft_s = (self._rows_s(rows + more) - self._rows_s(rows)) / more + attention_s + host_s + self._ask_each_s / self.max_drafts
+        self._draft_s = (self._rows_s(rows + more) - self._rows_s(rows)) / more + attention_s + host_s
         prior_s = COST_PRIOR * self._draft_s
         dearer = (self._costs[0] + prior_s) / (self._costs[1] + prior_s) if prior_s > 0 else 1.0
-        draft_s = max(dearer, DEARER[0]) * self._draft_s
-        plain_s = self._plain_s(load) * count / load.num_seqs
-        self._price, self._model_price = draft_s * count / plain_s, self._draft_s * count / plain_s
+        plain_s, ask_s = self._plain_s(load) * count / load.num_seqs, self._ask_each_s / self.max_drafts
+        self._price = (max(dearer, DEARER[0]) * self._draft_s + ask_s) * count / plain_s
+        self._model_price = (self._draft_s + ask_s) * count / plain_s
         if self._sure != (self._price > SURE_PRICE):
             self._sure = not self._sure
             self._seqs.clear()
@@ -341,11 +342,6 @@ class Patient:
         self._may_part = gain(rates[: self._limit], share, self._price) >= (STAYING * least if self._may_part else least)
         prior, price = self._prior(self._sure), self._model_price
         self._could_part = not self._may_part and gain(prior[: num_paying(prior, price)], share, price) >= least
-
-
-def one_of(count: int, turn: int, limit: int) -> list[int]:
-    """The limits of `count` sequences, of which one has drafts, each in its turn."""
-    return [limit * (place == turn % count) for place in range(count)]
 
 
 def low_mean(mean: float, newest: float) -> float:

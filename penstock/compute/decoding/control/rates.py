@@ -32,6 +32,11 @@ class PositionRates:
         self.reached[first:] = [factor * count for count in self.reached[first:]]
         self.accepted[first:] = [factor * count for count in self.accepted[first:]]
 
+    def forgive(self, factor: float) -> None:
+        """Drafts that did not come true weigh so much less."""
+        both = zip(self.reached, self.accepted, strict=True)
+        self.reached = [accepted + factor * max(reached - accepted, 0.0) for reached, accepted in both]
+
     def rates(self, prior: Sequence[float], prior_weight: float) -> list[float]:
         return [(accepted + prior_weight * rate) / (reached + prior_weight)
                 for accepted, reached, rate in zip(self.accepted, self.reached, prior, strict=True)]

@@ -80,14 +80,14 @@ def test_a_sequence_that_has_rested_tries_one_draft_and_is_given_more_where_that
 
 @pytest.mark.parametrize(("count", "in_lockstep"), [(4, False), (16, False), (64, False), (4, True), (16, True)])
 def test_after_drafts_that_were_wrong_others_are_tried_that_may_be_right(count: int, in_lockstep: bool) -> None:
-    made = engine(2e-4, 2e-5, 0.0, count, propose=1e-6)
+    made = engine(2e-4, 2e-5, 0.0, count, propose=1e-6, answers=0.8)
     made.speedup(1000)
     assert made.controller._limit == 0
     for seq_id in made.acceptance:
         made.forget(seq_id)
         made.acceptance[seq_id] = 1.0
     made.in_lockstep = in_lockstep
-    made.speedup(2 * PROBE_WAIT[1] + 500)
+    made.speedup(3 * PROBE_WAIT[1] + 500)
     assert made.controller._limit == 6
     before = made.drafted_steps
     made.speedup(500)

@@ -1,6 +1,5 @@
 """What the controller drafts as costs and acceptance are, learned or changing, in an engine whose step times are known."""
 import random
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -237,20 +236,3 @@ def test_the_first_step_after_a_prompt_does_not_say_what_plain_steps_take() -> N
         now += seconds
         found.end_step(now, 0.0)
     assert found._plain_s(StepLoad(2, 2, 0, 0, True)) == pytest.approx(1e-4)
-
-
-def test_where_asking_takes_long_the_offers_of_one_sequence_in_lockstep_are_counted() -> None:
-    engine = SimulatedEngine(fixed=1e-3, row=1e-3, acceptance=dict.fromkeys(range(8), 0.5), propose=1e-3)
-    engine.in_lockstep = True
-    asked, limits = [], engine.controller.limits
-
-    def counted(seq_ids: Sequence[int], num_other_rows: int) -> DraftLimits | None:
-        found = limits(seq_ids, num_other_rows)
-        if found is not None:
-            asked.append([seq_id for seq_id, most in zip(seq_ids, found.max_drafts, strict=True) if most])
-        return found
-
-    engine.controller = Overridden(engine.controller, counted)
-    engine.speedup(3000)
-    assert {len(each) for each in asked} == {1} and len({each[0] for each in asked}) > 2
-    assert engine.drafted_steps == 0
