@@ -36,6 +36,7 @@ from versus.arguments import RECORD, Parser, amount, new_folder, said, text_file
 from versus.engines import check_engine, check_words
 from versus.record import RESULTS, slug, today, write
 
+from penstock.compute.decoding.control import controllers
 from penstock.compute.models.load.hub import Source
 from penstock.core.config import EngineConfig
 from penstock.core.drafting import Drafting
@@ -147,7 +148,8 @@ def config_of(model: str, name: str, concurrency: int, args: argparse.Namespace)
     """Of the engine that drafts by `name`; "": plain."""
     return EngineConfig(model=model, backend=args.backend, quant=args.quant, max_num_seqs=concurrency, max_model_len=LENGTH,
                         threads=args.threads, prefix_cache=False,
-                        propose=None if name in ("", PLAIN) else f"{name}{args.given.get(name, '')}")
+                        propose=None if name in ("", PLAIN) else f"{name}{args.given.get(name, '')}",
+                        draft_control=AUTO if name in ("", PLAIN) else args.draft_control)
 
 
 def measure(model: str, workloads: dict[str, prompts.Asks], concurrency: int, args: argparse.Namespace) -> list[Row]:
@@ -240,6 +242,8 @@ def make_parser() -> Parser:
     made.add_argument("--threads", type=whole(), help="threads of all engines; default: as many as they choose for the model")
     made.add_argument("--backend", type=said, default=AUTO,
                       help="backend of all engines, as for penstock: cpu:kernels=avx512_vnni takes other kernels; default: %(default)s")
+    made.add_argument("--draft-control", choices=[AUTO, *controllers.NAMES], default=AUTO,
+                      help="of all proposers, as for penstock; default: %(default)s")
     made.add_argument("--restarts", type=whole(), default=1, help="how often all engines are rebuilt; default: %(default)s")
     made.add_argument("--switched", action="store_true", help="measure one engine with its drafter and without")
     made.add_argument("--record", action="store_true", help=RECORD)
@@ -303,6 +307,7 @@ def main() -> None:
     record = {"bench": "speculation", "model": args.echo or args.model, "quant": args.quant, "machine": processor().model, "date": today(),
             **({"drafter": args.drafter, "agree": args.agree} if args.drafter else {}),
             **({} if args.backend == AUTO else {"backend": args.backend}),
+            **({} if args.draft_control == AUTO else {"draft_control": args.draft_control}),
             "threads": describe(EngineConfig(model=model, threads=args.threads)).threads, "new": args.new, "rounds": args.rounds,
             "restarts": args.restarts, "switched": args.switched, "rows": [asdict(row) for row in rows]}
     if args.record:
@@ -311,6 +316,7 @@ def main() -> None:
         others += f"-agree-{args.agree:g}" * bool(args.drafter) + f"-new-{args.new}" * (args.new != NEW)
         others += "" if args.threads is None else f"-threads-{args.threads}"
         others += "" if args.backend == AUTO else f"-{slug(args.backend)}"
+        others += "" if args.draft_control == AUTO else f"-{args.draft_control}"
         keep(record, RESULTS / f"{today()[:10]}-{slug(processor().model)}-speculation-{record['model']}-{args.quant}{others}.json")
     print(json.dumps(record))
 

@@ -21,7 +21,7 @@ class CachedSeq:
     """
 
     __slots__ = ("tokens", "block_ids", "table", "plain", "generates", "state", "scores_prompt", "longest", "info", "_buffer",
-                 "_num_counted", "_states", "_num_states", "_states_end", "_num_seen")
+                 "_num_counted", "_states", "_num_states", "_states_end")
 
     def __init__(self, info: SeqInfo) -> None:
         self.info = info
@@ -38,7 +38,6 @@ class CachedSeq:
         self._states: deque[Array] = deque()  # [n, width] hidden states of successive tokens that no proposer has seen yet
         self._num_states = 0  # tokens whose states these are
         self._states_end = 0  # index of the token after them
-        self._num_seen = 0  # tokens that a proposer was shown
 
     def set_blocks(self, block_ids: tuple[int, ...]) -> None:
         """Updates the table. Where the sequence has only gained blocks, just these are written; the buffer's capacity doubles."""
@@ -74,8 +73,3 @@ class CachedSeq:
             return None
         states, self._states, self._num_states = self._states, deque(), 0
         return np.concatenate(states)
-
-    def take_unseen(self) -> int:
-        """The number of tokens that no proposer has been shown yet. They count as shown from now on."""
-        count, self._num_seen = len(self.tokens) - self._num_seen, len(self.tokens)
-        return count

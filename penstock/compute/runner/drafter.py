@@ -1,11 +1,8 @@
 """Speculative decoding in the runner: reports what became of a step's drafts, and obtains those of the next step."""
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from penstock.compute.arrays import Array
-from penstock.compute.decoding.accept import walk
-from penstock.compute.decoding.control.contract import Controller, DraftingCost, Use, step_load
+from penstock.compute.decoding.control.contract import Controller, step_load
 from penstock.compute.decoding.control.skip import Skip
 from penstock.compute.decoding.propose.contract import Draftable, Drafts, Proposer, Verification
 from penstock.compute.runner.batch import drafts_of
@@ -15,32 +12,7 @@ from penstock.core.clock import Clock
 from penstock.core.drafting import depths
 from penstock.core.types import PlannedSeq, SeqResult, StepPlan
 
-
-@dataclass(frozen=True, slots=True)
-class DryTrial:
-    """Drafts that are not verified by a step but compared with the tokens that plain decoding yields after them."""
-
-    cached: CachedSeq
-    begin: int  # tokens of the sequence when the drafts were made
-    room: int  # drafts that the proposer was allowed
-    drafts: Drafts
-
-    def is_complete(self) -> bool:
-        """Whether `room` tokens have been generated since. A failure may be certain before, but reporting failures sooner than successes
-        would bias the acceptance observed so far."""
-        return len(self.cached.tokens) - self.begin >= self.room
-
-    def accepted_path(self) -> tuple[int, ...]:
-        """The drafts that would have been accepted (indices)."""
-        generated, drafts = self.cached.tokens[self.begin :], self.drafts
-        if drafts.parents is None:
-            num_right = 0
-            while num_right < min(len(generated), len(drafts.tokens)) and generated[num_right] == drafts.tokens[num_right]:
-                num_right += 1
-            return tuple(range(num_right))
-        row_depths = (0, *depths(drafts.parents))  # by row of `walk`
-        rows, _ = walk(drafts.tokens, drafts.parents, lambda row: generated[row_depths[row]] if row_depths[row] < len(generated) else None)
-        return tuple([row - 1 for row in rows[1:]])
+SHOWN_STATES = 8  # latest skipped steps whose hidden states are kept, for a proposer that needs them
 
 
 class Drafter:
@@ -53,16 +25,15 @@ class Drafter:
 
     def __init__(self, proposer: Proposer, controller: Controller, clock: Clock, vocab_size: int) -> None:
         self.buffers = proposer.needs.buffers  # that every step must output
-        self.skip = Skip(controller)
+        # The last skipped step is needed, so that missing tokens can be requested before the first step that is not skipped.
+        self.skip = Skip(controller, num_shown=SHOWN_STATES if self.buffers else 1)
         self._proposer = Guarded(proposer, vocab_size)
         self._controller = controller
         self._clock = clock
         self._verifications: dict[int, Verification] = {}  # by sequence: the drafts that this step verified
         self._proposed: set[int] = set()  # sequences whose drafts in the next step are the proposer's, not a grammar's
-        self._trials: dict[int, DryTrial] = {}  # by sequence
         self._is_skipped = False  # the controller does not observe this step
         self._spent_s = 0.0  # by this drafter, before the rows of this step were computed
-        self._set_num_shown()
 
     @property
     def has_failed(self) -> bool:
@@ -70,11 +41,7 @@ class Drafter:
         return self._proposer.has_failed
 
     def finish(self, seq_id: int, ended: CachedSeq | None = None, output: Sequence[int] = ()) -> None:
-        """A sequence has ended, and with it its dry trial. `output`: to be learned from, since some of it came while nothing was asked."""
-        trial = self._trials.pop(seq_id, None)
-        self.skip.end()
-        if trial is not None:
-            self._controller.record_trial(seq_id, trial.room, len(trial.drafts.tokens), trial.accepted_path())
+        """A sequence has ended. `output`: to be learned from, since some of it came while nothing was asked."""
         if ended is not None and output and self._controller.invests():
             began, info = self._clock.now(), ended.info
             self._proposer.propose([Draftable(seq_id, [*info.prompt, *output], len(info.prompt), 0, info.salt)])
@@ -87,14 +54,7 @@ class Drafter:
         self.skip.end()
         self._controller.forget(seq_id)
         self._proposed.discard(seq_id)
-        self._trials.pop(seq_id, None)
         self.skip.begin()
-        self._set_num_shown()
-
-    def _set_num_shown(self) -> None:
-        """A dry trial needs every token as it comes, a proposer with buffers needs those of every step. Otherwise only the last skipped
-        step is needed, so that missing tokens can be requested before the first step that is not skipped."""
-        self.skip.num_shown = sys.maxsize if self._trials or self.buffers else 1
 
     def begin_step(self, plan: StepPlan, cached: Sequence[CachedSeq]) -> None:
         self._is_skipped = self.skip.left > 0
@@ -114,7 +74,8 @@ class Drafter:
         path = tuple([row - 1 for row in rows[1:]])
         self._verifications[planned.seq_id] = Verification(drafts, path, choices)
         if planned.seq_id in self._proposed:
-            self._controller.record_verified(planned.seq_id, path)
+            depth = max(depths(drafts.parents)) if drafts.parents else len(drafts.tokens)
+            self._controller.record_verified(planned.seq_id, path, depth)
 
     def keep_states(self, plan: StepPlan, cached: Sequence[CachedSeq], buffers: Mapping[str, Array]) -> None:
         """Keeps the hidden states of tokens, not of rejected drafts, for the next proposal."""
@@ -140,44 +101,26 @@ class Drafter:
         self._proposed = set()
         if self._is_skipped:
             return missing
-        if self._trials:
-            self._end_trials()
         places = [place for place, found in enumerate(results) if found.tokens and found.ended is None and not found.drafts]
         num_other_rows = sum([len(planned.tokens) for planned in plan.seqs if not planned.samples])
         num_other_rows += sum([1 + len(found.drafts) for found in results if found.drafts])
         can_draft = places and not missing
-        before = self._clock.now()
         limits = self._controller.limits([plan.seqs[place].seq_id for place in places], num_other_rows) if can_draft else None
-        deciding_s, num_asked, num_new_tokens = self._clock.now() - before, 0, 0
         if limits is not None:
             useful = [cached[place].longest - len(cached[place].tokens) - 1 for place in places]  # of one more nothing could follow
             asked = [(place, min(limit, most)) for place, limit, most in zip(places, limits.max_drafts, useful, strict=True)
                      if limit > 0 and most > 0]
             rows = [draftable(plan.seqs[place], cached[place], room, verifications, limits.sure) for place, room in asked]
-            num_asked, num_new_tokens = len(rows), sum([cached[place].take_unseen() for place, _ in asked])
             for (place, room), row, proposed in zip(asked, rows, self._proposer.propose(rows), strict=True):
-                if not proposed.tokens and limits.use is not Use.COMPARE:
-                    self._controller.record_proposal(row.seq_id, room, 0)
-                    continue
                 drafts = allowed(cached[place], proposed if len(proposed.tokens) <= room else subset(proposed, range(room)))
-                if limits.use is Use.COMPARE:
-                    self._trials[row.seq_id] = DryTrial(cached[place], len(cached[place].tokens), room, drafts)
-                    continue
                 self._controller.record_proposal(row.seq_id, room, len(drafts.tokens))
-                if drafts.tokens and limits.use is Use.VERIFY:
+                if drafts.tokens and not limits.only_counted:
                     self._proposed.add(row.seq_id)
                     results[place] = results[place].with_drafts(drafts.tokens, drafts.parents)
         now = self._clock.now()
-        self._controller.end_step(now, DraftingCost(self._spent_s + now - began, deciding_s, num_asked, num_new_tokens))
+        self._controller.end_step(now, self._spent_s + now - began)
         self.skip.begin()
-        self._set_num_shown()
         return missing
-
-    def _end_trials(self) -> None:
-        for seq_id, trial in list(self._trials.items()):
-            if trial.is_complete():
-                del self._trials[seq_id]
-                self._controller.record_trial(seq_id, trial.room, len(trial.drafts.tokens), trial.accepted_path())
 
 
 def append_tokens(plan: StepPlan, cached: Sequence[CachedSeq], results: Sequence[SeqResult]) -> tuple[tuple[int, int], ...]:

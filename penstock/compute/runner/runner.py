@@ -26,9 +26,8 @@ class Runner:
     def __init__(self, backend: Backend, loaded: Any, decoding: Decoding, price: Price, clock: Clock) -> None:
         self._sampler = decoding.sampler
         self._acceptance = decoding.acceptance
-        self._drafter = drafter = decoding.drafter
+        self._drafter = decoding.drafter
         self._constraints = decoding.constraints
-        self._buffers = () if drafter is None else drafter.buffers
         self._backend = backend
         self._loaded = loaded
         self._price = price
@@ -52,7 +51,7 @@ class Runner:
                 drafter = None
             else:
                 drafter.begin_step(plan, cached)
-        made = assemble(plan, cached, self._block_size, self._moves, self._buffers)
+        made = assemble(plan, cached, self._block_size, self._moves, () if drafter is None else drafter.buffers)
         cost = self._price.count(made.work)
         drafted = made.sampled.drafted
         penalized = [place for place, seq in enumerate(cached) if seq.state.penalized and place not in drafted]
@@ -76,7 +75,7 @@ class Runner:
             self._constraints.advance(cached, results)
         asks: tuple[tuple[int, int], ...] = ()
         if drafter is not None:
-            if self._buffers:
+            if drafter.buffers:
                 drafter.keep_states(plan, cached, outputs.buffers)
             asks = drafter.propose(plan, cached, results)
         for extra in made.extras:
@@ -92,7 +91,7 @@ class Runner:
         """What is kept of each planned sequence, with tokens that the plan brings. Drops the sequences that have finished, and a
         drafter that has failed."""
         if self._drafter is not None and self._drafter.has_failed:
-            self._drafter, self._buffers = None, ()
+            self._drafter = None
         for place, seq_id in enumerate(plan.finished):
             ended = self._cached.pop(seq_id, None)
             if self._drafter is not None:

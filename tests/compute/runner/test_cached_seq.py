@@ -47,10 +47,3 @@ def test_states_before_a_gap_are_dropped() -> None:
     seq.keep_states(3, states(3, 2))
     kept = seq.take_states()
     assert kept is not None and np.array_equal(kept, states(2, 3))
-
-
-def test_tokens_that_no_proposer_was_shown_are_counted_once():
-    seq = CachedSeq(SeqInfo(SamplingParams(), (1, 2, 3), 0))
-    assert seq.take_unseen() == 3
-    seq.tokens.extend((4, 5))
-    assert (seq.take_unseen(), seq.take_unseen()) == (2, 0)

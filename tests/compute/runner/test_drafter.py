@@ -3,7 +3,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock.compute.decoding.control.contract import Always, DraftLimits, StepLoad, Use
+from penstock.compute.decoding.control.contract import Always, DraftLimits, StepLoad
 from penstock.compute.decoding.propose.contract import Draftable, Drafts
 from penstock.compute.decoding.propose.ngram import Ngram
 from penstock.compute.runner.cached_seq import CachedSeq
@@ -229,7 +229,7 @@ class Counting(Always):
         self.offered: list[tuple[int, int, int]] = []
 
     def limits(self, seq_ids: Sequence[int], num_other_rows: int) -> DraftLimits:
-        return DraftLimits([4] * len(seq_ids), Use.COUNT, sure=True)
+        return DraftLimits([4] * len(seq_ids), sure=True, only_counted=True)
 
     def record_proposal(self, seq_id: int, limit: int, num_drafts: int) -> None:
         self.offered.append((seq_id, limit, num_drafts))

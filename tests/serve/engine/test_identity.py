@@ -38,7 +38,7 @@ CROWDED: dict[str, dict[str, Any]] = {
     "drafted by the model itself": {"propose": "draft_model:model={folder},k=3"},
     "drafted by the model itself, in little room": {"propose": "draft_model:model={folder},k=3,kv_tokens=64", **TIGHT},
     "drafted as far as it pays": {"propose": "auto"},
-    "drafted by a model as far as it pays": {"propose": "draft_model:model={folder},k=3", "draft_control": "priced", **TIGHT},
+    "drafted by a model as far as it pays": {"propose": "draft_model:model={folder},k=3", "draft_control": "patient", **TIGHT},
     "drafted freely": {"propose": "suffix:likely=0"},
     "drafted from little, preempted and chunked": {"propose": "ngram:least=1,n=3", **TIGHT},
 }

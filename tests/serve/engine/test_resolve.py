@@ -124,7 +124,7 @@ def test_what_does_not_fit_is_refused_with_what_would() -> None:
     (EngineConfig(propose="guess"), "unknown proposer 'guess'; known: auto, "),
     (EngineConfig(backend="reference", propose="eagle"),
      "needs tree masks in attention, which --backend reference does not have; there it can be auto, .*ngram, suffix"),
-    (EngineConfig(propose="auto:k=3"), "auto takes no options; name a proposer, with --draft-control priced"),
+    (EngineConfig(propose="auto:k=3"), "auto takes no options; name a proposer, and --draft-control patient"),
 ])
 def test_unknown_plugins_are_refused_with_the_known_ones(config: EngineConfig, says: str) -> None:
     with pytest.raises(PenstockError, match=says):
@@ -154,8 +154,8 @@ def test_drafts_are_made_where_they_pay_unless_the_proposer_is_named() -> None:
     assert found(propose="auto") == ("auto", "patient")
     assert found(propose="auto", draft_control="always") == ("auto", "always")
     assert found(propose="ngram") == ("ngram", "always")
-    assert found(propose="ngram:n=3", draft_control="priced") == ("ngram:n=3", "priced")
-    with pytest.raises(UsageError, match="--draft-control never: choose one of auto, always, patient, priced"):
+    assert found(propose="ngram:n=3", draft_control="patient") == ("ngram:n=3", "patient")
+    with pytest.raises(UsageError, match="--draft-control never: choose one of auto, always, patient"):
         found(propose="ngram", draft_control="never")
 
 

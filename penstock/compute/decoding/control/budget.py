@@ -1,5 +1,5 @@
 """Time that may be spent on what yields no tokens, or on what may turn out to have been a loss."""
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import ceil, inf
 
 SAVED_SHOW_STEPS = 8  # steps whose whole time the budget for showing may hold: many answers may end together
@@ -35,26 +35,3 @@ class Budget:
     def steps_to(self, seconds: float) -> int:
         """The number of steps after which it holds so much, if nothing is spent meanwhile."""
         return ceil((seconds - self.left_s) / self.income_s) if self.income_s else 0
-
-
-@dataclass(slots=True)
-class Budgets:
-    """For trials, recording them, and decisions against drafts; for showing answers that have ended; for drafts that cost more than they
-    give. The shares of the first two are set by the controller; that for losses begins full."""
-
-    trials: Budget = field(default_factory=Budget)
-    showing: Budget = field(default_factory=Budget)
-    losses: Budget = field(default_factory=lambda: Budget(MAX_LOSS_SHARE, left_s=inf))
-    step_s: float = 0.0  # of a plain step
-
-    def earn_from(self, step_s: float, trial_s: float) -> None:
-        """Plain steps take `step_s`, and a trial `trial_s`: trials that take longer than steps can be saved for."""
-        self.step_s = step_s
-        self.trials.earn_from(step_s, max(step_s, 2 * trial_s))
-        self.showing.earn_from(step_s, SAVED_SHOW_STEPS * step_s)
-        self.losses.earn_from(step_s, SAVED_LOSS_STEPS * step_s, WON_STEPS * step_s)
-
-    def add(self, num_steps: int) -> None:
-        """This many steps were made."""
-        for budget in (self.trials, self.showing, self.losses):
-            budget.add(num_steps)

@@ -1,31 +1,21 @@
 """The interface between the runner and what decides how many tokens are drafted, and the controller that always drafts the maximum."""
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Protocol
 
 from penstock.core.types import StepPlan
-
-
-class Use(Enum):
-    """What drafts are made for. VERIFY: to be verified by the next step. COMPARE: a dry trial, whose drafts no step verifies; they are
-    compared with the tokens that plain decoding yields in the steps that follow. COUNT: to see how many are offered, and nothing else."""
-
-    VERIFY = "verify"
-    COMPARE = "compare"
-    COUNT = "count"
 
 
 @dataclass(frozen=True, slots=True)
 class DraftLimits:
     """The number of drafts that each sequence may have in the next step, in the order in which the sequences were given.
 
-    `sure`: see `Draftable`.
+    `sure`: see `Draftable`. `only_counted`: they are made to see how many are offered, and not verified.
     """
 
     max_drafts: Sequence[int]  # [seqs]
-    use: Use = Use.VERIFY
     sure: bool = False
+    only_counted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +30,6 @@ class StepLoad:
     in_lockstep: bool = False  # without accepted drafts, on average two or more of its sequences will reach their `max_tokens` together
 
 
-@dataclass(frozen=True, slots=True)
-class DraftingCost:
-    """What drafts cost in one step, beside computing their rows. A skipped step takes that much less.
-
-    The proposer was asked for `num_asked` sequences, and saw `num_new_tokens` of their tokens for the first time.
-    """
-
-    seconds: float
-    deciding_s: float = 0.0  # of these, spent in `Controller.limits`
-    num_asked: int = 0
-    num_new_tokens: int = 0
-
-
 def step_load(plan: StepPlan, has_grammar_drafts: bool = False, max_tokens: Sequence[int | None] = ()) -> StepLoad:
     """`max_tokens` [seqs]: of each sequence's output; empty: the same for all."""
     seqs, num_rows = plan.seqs, plan.num_tokens
@@ -65,10 +42,9 @@ def step_load(plan: StepPlan, has_grammar_drafts: bool = False, max_tokens: Sequ
 class Controller(Protocol):
     """Decides how many drafts each sequence may have, from what it observes of each step.
 
-    The calls of one step, in this order: `begin_step`; `record_verified` for each sequence whose drafts the step verified; `record_trial`
-    for each whose dry trial is complete; `limits` if any sequence continues; `record_proposal` for each sequence that was given a limit
-    above zero, unless its drafts are compared in a dry trial; `end_step`. A sequence that has ended is reported before `begin_step`:
-    `record_trial` if it was in a dry trial, then `forget`.
+    The calls of one step, in this order: `begin_step`; `record_verified` for each sequence whose drafts the step verified; `limits` if any
+    sequence continues; `record_proposal` for each sequence that was given a limit above zero; `end_step`. `forget`, of a sequence that has
+    ended, comes before `begin_step`.
 
     After `end_step` or `forget`, `num_skippable` says how many steps may now be made without any of these calls. `skipped` reports how many
     were, before any other call.
@@ -86,13 +62,9 @@ class Controller(Protocol):
         """A step of this load begins at `now` (seconds)."""
         ...
 
-    def record_verified(self, seq_id: int, path: Sequence[int]) -> None:
-        """The step accepted these of the sequence's drafts (indices)."""
-        ...
-
-    def record_trial(self, seq_id: int, limit: int, num_drafts: int, path: Sequence[int]) -> None:
-        """A dry trial is complete: allowed `limit` drafts, the proposer made `num_drafts`, of which those in `path` (indices) would have
-        been accepted."""
+    def record_verified(self, seq_id: int, path: Sequence[int], depth: int) -> None:
+        """The step accepted these of the sequence's drafts (indices), of at most `depth` that it could have accepted: the length of the
+        longest path through a tree, the number of drafts in a chain."""
         ...
 
     def limits(self, seq_ids: Sequence[int], num_other_rows: int) -> DraftLimits | None:
@@ -104,8 +76,8 @@ class Controller(Protocol):
         them: such drafts count as rejected. `limit` is lower than the one decided on where the sequence will end before."""
         ...
 
-    def end_step(self, now: float, drafting: DraftingCost) -> None:
-        """The step ends at `now` (seconds)."""
+    def end_step(self, now: float, drafting_s: float) -> None:
+        """The step ends at `now` (seconds). Deciding and drafting took `drafting_s` of it, by which a skipped step is shorter."""
         ...
 
     def invests(self) -> bool:
@@ -136,10 +108,7 @@ class Always:
     def begin_step(self, now: float, load: StepLoad) -> None:
         pass
 
-    def record_verified(self, seq_id: int, path: Sequence[int]) -> None:
-        pass
-
-    def record_trial(self, seq_id: int, limit: int, num_drafts: int, path: Sequence[int]) -> None:
+    def record_verified(self, seq_id: int, path: Sequence[int], depth: int) -> None:
         pass
 
     def limits(self, seq_ids: Sequence[int], num_other_rows: int) -> DraftLimits | None:
@@ -148,7 +117,7 @@ class Always:
     def record_proposal(self, seq_id: int, limit: int, num_drafts: int) -> None:
         pass
 
-    def end_step(self, now: float, drafting: DraftingCost) -> None:
+    def end_step(self, now: float, drafting_s: float) -> None:
         pass
 
     def invests(self) -> bool:

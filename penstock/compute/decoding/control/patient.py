@@ -7,7 +7,7 @@ a plain step is observed now and then.
 
 **Acceptance** is kept by position, over all sequences and by sequence (`PositionRates`). A sequence whose drafts do not pay is given none,
 until after a number of steps that doubles each time. Where none of any sequence pay, one sequence tries PROBE_DRAFTS of them now and then
-(`_probe`); if these come true, what was known before counts half. So does one in lockstep where others could pay.
+(`_probe`); if these come true, failures before count half. So does one in lockstep where others could pay.
 
 **Patience** (`end_step`). Asking takes time. While nothing is offered, no step is observed for as long as it takes to keep that below
 ASK_SHARE of the time, or IDLE_SHARE if hardly anything was offered of late. While anything is offered, the proposer is asked in each step,
@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from math import ceil, exp
 
 from penstock.compute.decoding.control.budget import MAX_LOSS_SHARE, SAVED_LOSS_STEPS, SAVED_SHOW_STEPS, WON_STEPS, Budget
-from penstock.compute.decoding.control.contract import DraftingCost, DraftLimits, StepLoad, Use
+from penstock.compute.decoding.control.contract import DraftLimits, StepLoad
 from penstock.compute.decoding.control.rates import PositionRates
 from penstock.core.work import STEP_UNITS
 
@@ -38,21 +38,23 @@ OFFERS_STEPS = 128, 512  # over which the share of sequences with offers is aver
 PRICE_STEPS = 32  # for which a price holds
 SURE_PRICE = 0.2  # from which on only sure drafts are asked for: about what the others are accepted times what they cost the host
 PRIOR_RATES, PRIOR_WEIGHT = (0.7, 0.96), 4.0  # of acceptance, given the draft before it: any, sure; proposals that this counts for
+SELDOM = 0.9  # share of the sequences with offers from which on the proposer does not tell the sure ones
 POOLED_WEIGHT = 0.5  # proposals that the acceptance over all sequences counts for in the estimate for one of them
 POOL_DECAY, SEQ_DECAY = 0.99, 0.9  # weight of a proposal relative to the one after it
 BEYOND_FADE = 0.3  # weight of what is known of a sequence's positions after drafts that all came true
 BACKOFF = 8, 128  # steps without drafts for a sequence whose drafts do not pay: at first, and at most
 PROBE_WAIT, PROBE_DRAFTS = (8, 512), 4  # steps between two probes while no drafts pay: at first, and at most; drafts of one
-PROBE_FADE = 0.5  # weight of what was known, once those have come true
+PARTING_PROBE_WAIT = 512, 4096  # the same for sequences in lockstep, which a probe parts
+PROBE_FADE = 0.5  # weight of drafts that did not come true, once those of a probe have
 LOSS_PAUSE = 32, 1024  # steps without drafts once the budget for losses is spent: at least, at most
-MAX_LOSS = 1.0  # plain steps that a step may be charged: something else may have disturbed it
+MAX_LOSS = 1.0  # times its expected time that a step may be charged: something else may have disturbed it
 STAKE = 0.5  # time of a step that it holds then
 DRAFTED_UNITS, DRAFT_UNITS = 2.0, 0.5  # the host's work for a sequence with drafts, and for each draft, in units of a sequence's plain work
 MEDIAN_OF = 5  # latest plain steps: a median ignores the odd one
 SAMPLE_PERIOD, SAMPLE_STEPS = (16, 128), 8  # steps from one of them to the next: at first, and at most; steps in which one is looked for
 COST_DECAY, COST_PRIOR, DEARER = 0.98, 64.0, (0.5, 4.0)  # of `_costs`, with each step; drafts that were as dear as they should; least, most
 MAX_PAUSE_S = 1e-3  # after a longer pause the time from the beginning of one step to that of the next is not the former's time
-FALL_RATE, RISE_RATE = 0.3, 0.05  # of the mean of the time to ask: it leans to the lowest values
+FALL_RATE, RISE_RATE = 0.3, 0.05  # of a `low_mean`
 
 
 @dataclass(slots=True)
@@ -81,13 +83,13 @@ class Patient:
     _begin_s: float = 0.0
     _end_s: float = 0.0
     _drafting_s: float = 0.0  # part of the step that went into asking
-    _after_drafts: bool = False  # the step before it verified drafts
+    _is_settled: bool = False  # the step before it was of as many sequences, and neither computed a prompt nor verified drafts
     _num_accepted: int = 0
     _recent_units: list[float] = field(default_factory=list)  # seconds of the host for a sequence in the latest plain steps
     _sample_due: int = SAMPLE_PERIOD[0]  # step: the next of them, as soon as there is one
     _sample_period: int = SAMPLE_PERIOD[0]
     _costs: tuple[float, float] = (0.0, 0.0)  # seconds that steps with drafts took longer than plain ones, and that the model says
-    _draft_s: float = 0.0  # that a draft adds to a step, by the model
+    _draft_s: float = 0.0  # that a draft adds to a step, by the model, without asking
     _sure: bool = True  # only sure drafts are asked for
     _price: float = 0.0  # likelihood from which on a draft pays
     _model_price: float = 0.0  # the same, were drafts as dear as the model says
@@ -95,15 +97,19 @@ class Patient:
     _priced: tuple[int, int] = (0, -PRICE_STEPS)  # for so many sequences, at this step
     _offers: list[float] = field(default_factory=lambda: [0.0, 0.0])  # mean share of the sequences with offers: any, sure
     _asked_at: int = 0  # step
+    _declines: bool = False  # nothing is to be asked after this step
+    _rest_until: int = 0  # the step before which no sequence has drafts that pay
     _num_asked: int = 0  # sequences in this step
     _num_offered: int = 0  # of these
     _probe_due: int = 0  # the step from which on a sequence may probe
     _probe_wait: int = PROBE_WAIT[0]
+    _probe_waits: tuple[int, int] = PROBE_WAIT  # as it is after a failure: at least, and at most
     _probing: int | None = None  # the sequence that probes
     _may_part: bool = False  # sequences in lockstep
     _could_part: bool = False  # these, if drafts were as likely and as dear as was thought at first
     _is_counting: bool = False  # offers are not taken
     _ask_s: float = 0.0  # time that a step takes longer in which the proposer is asked
+    _ask_each_s: float = 0.0  # the same for each sequence with offers
     _resumes_at: int = 0  # the next step that is observed
     _next_wait: int = 1  # at most, if nothing is offered
     _pauses_until: int = 0  # the step before which nothing is drafted, since the budget for losses was spent
@@ -126,12 +132,12 @@ class Patient:
         self._pass(1)
         if self._step >= self._sample_due + SAMPLE_STEPS:  # prompts are in every step, or somebody comes or goes
             self._sample_due = self._step + self._sample_period
-        last, after_drafts = self._load, False
-        if last is not None:
-            after_drafts = last.num_drafts > 0
-            if last.is_decode and load.is_decode and last.num_seqs == load.num_seqs and now - self._end_s < MAX_PAUSE_S:
-                self._observe(last, now - self._begin_s)
-        self._load, self._begin_s, self._after_drafts, self._num_accepted = load, now, after_drafts, 0
+        last = self._load
+        is_like = last is not None and last.is_decode and load.is_decode and last.num_seqs == load.num_seqs
+        if last is not None and is_like and now - self._end_s < MAX_PAUSE_S:
+            self._observe(last, now - self._begin_s)
+        self._is_settled = last is not None and is_like and not last.num_drafts
+        self._load, self._begin_s, self._num_accepted = load, now, 0
 
     def _pass(self, num_steps: int) -> None:
         self._step += num_steps
@@ -142,16 +148,15 @@ class Patient:
         """A decode step of this load took so long from its beginning to that of the next."""
         if load.num_drafts:
             plain_s = self._plain_s(load)
-            asking_s = self._drafting_s  # measured by itself: nothing else has disturbed it
-            lost_s = interval - asking_s - (1 + self._num_accepted / load.num_seqs) * plain_s
-            self._losses.spend(min(lost_s, MAX_LOSS * plain_s) + asking_s)
-            more_s, expected_s = interval - asking_s - plain_s, load.num_drafts * self._draft_s
-            more_s = min(max(more_s, 0.0), DEARER[1] * expected_s) + asking_s
+            step_s, expected_s = interval - self._drafting_s, load.num_drafts * self._draft_s
+            most_s = MAX_LOSS * (plain_s + max(expected_s, 0.0))
+            self._losses.spend(min(step_s - (1 + self._num_accepted / load.num_seqs) * plain_s, most_s))
+            more_s = min(max(step_s - plain_s, 0.0), DEARER[1] * expected_s)
             self._costs = COST_DECAY * self._costs[0] + more_s, COST_DECAY * self._costs[1] + expected_s
             if self._losses.left_s < 0:
                 steps = self._losses.steps_to(STAKE * plain_s)
                 self._pauses_until = self._step + min(max(steps, LOSS_PAUSE[0]), LOSS_PAUSE[1])
-        elif not self._after_drafts:  # that finds cold caches
+        elif self._is_settled:  # others find cold caches
             host_s = interval - self._drafting_s - self._model_s(load, load.num_seqs)
             self._sample_due, self._sample_period = self._step + self._sample_period, min(2 * self._sample_period, SAMPLE_PERIOD[1])
             self._recent_units = [*self._recent_units[-MEDIAN_OF + 1 :], host_s / (load.num_seqs + STEP_UNITS)]
@@ -159,54 +164,62 @@ class Patient:
             self._losses.earn_from(plain_s, SAVED_LOSS_STEPS * plain_s, WON_STEPS * plain_s)
             self._showing.earn_from(plain_s, SAVED_SHOW_STEPS * plain_s)
 
-    def record_verified(self, seq_id: int, path: Sequence[int]) -> None:
+    def record_verified(self, seq_id: int, path: Sequence[int], depth: int) -> None:
         self._num_accepted += len(path)
         seq = self._seqs.get(seq_id)
         if seq is None:  # other drafts are asked for now
             return
-        self._pooled[self._sure].record(seq.num_drafts, len(path), POOL_DECAY)
-        seq.rates.record(seq.num_drafts, len(path), SEQ_DECAY)
-        if len(path) == seq.num_drafts < self._limit:
+        came_true = len(path) == depth
+        self._pooled[self._sure].record(seq.num_drafts, path, POOL_DECAY)
+        seq.rates.record(seq.num_drafts, path, SEQ_DECAY)
+        if came_true and seq.num_drafts < self._limit:
             seq.rates.fade(BEYOND_FADE, seq.num_drafts)
         if seq_id == self._probing:
-            self._end_probe(came_true=len(path) == seq.num_drafts)
-        if len(path) < seq.num_drafts or seq.limit < self._limit:
+            self._end_probe(came_true)
+        if not came_true or seq.limit < self._limit:
             seq.limit = num_paying(seq.rates.rates(self._pooled_rates(), POOLED_WEIGHT), self._price)
             if not seq.limit:
                 seq.rests_until, seq.backoff = self._step + seq.backoff, min(2 * seq.backoff, BACKOFF[1])
             elif path:
                 seq.backoff = BACKOFF[0]
 
-    def record_trial(self, seq_id: int, limit: int, num_drafts: int, path: Sequence[int]) -> None:
-        """Does nothing: no trial is asked for."""
-
     def limits(self, seq_ids: Sequence[int], num_other_rows: int) -> DraftLimits | None:
+        self._declines = True
         if self._step < self._pauses_until or self._load is None or not self._recent_units or self._samples():
             return None
         count = len(seq_ids)
         if self._priced[0] != count or self._step - self._priced[1] >= PRICE_STEPS:
             self._set_price(self._load, count, num_other_rows)
-        known, most = self._seqs, self._limit
         self._is_counting = self._load.in_lockstep and not self._may_part
-        if self._step >= self._probe_due and (self._could_part if self._is_counting else not most and self._model_price < 1):
-            limits = self._probe(seq_ids)
-        elif not most and not self._is_counting:
-            return None
-        else:
-            most = max(most, 1)  # to be counted
-            limits = [most if seq_id not in known else self._limit_of(known[seq_id]) for seq_id in seq_ids] if known else [most] * count
-        self._num_asked = count - limits.count(0)
-        use = Use.COUNT if self._is_counting else Use.VERIFY
-        return DraftLimits(limits, use, self._sure) if self._num_asked else None
+        limits = self._chosen(seq_ids)
+        self._declines = limits.count(0) == count
+        return None if self._declines else DraftLimits(limits, self._sure, only_counted=self._is_counting)
+
+    def _chosen(self, seq_ids: Sequence[int]) -> list[int]:
+        known, most, count = self._seqs, self._limit, len(seq_ids)
+        if self._step >= self._probe_due and (self._could_part if self._is_counting else self._may_probe()):
+            return self._probe(seq_ids)
+        if not most and not self._is_counting:
+            return [0] * count
+        most = max(most, 1)  # to be counted
+        limits = [most if seq_id not in known else self._limit_of(known[seq_id]) for seq_id in seq_ids] if known else [most] * count
+        if not any(limits):
+            self._rest_until = min([known[seq_id].rests_until for seq_id in seq_ids])
+        return limits
 
     def _samples(self) -> bool:
         """Whether the next step is to be a plain one that is observed."""
         return self._step >= self._sample_due
 
+    def _may_probe(self) -> bool:
+        """Whether drafts would pay if all came true and were no dearer than the model says, though by what is known they do not."""
+        return not self._limit and self._model_price < 1
+
     def _probe(self, seq_ids: Sequence[int]) -> list[int]:
         """What each may have in a step in which one of them tries a few drafts, against all that is known."""
         limits, place = [0] * len(seq_ids), self._step % len(seq_ids)
         limits[place], self._probing = min(PROBE_DRAFTS, self.max_drafts), seq_ids[place]
+        self._probe_waits = PARTING_PROBE_WAIT if self._is_counting else PROBE_WAIT
         self._probe_due, self._is_counting = self._step + self._probe_wait, False
         return limits
 
@@ -214,21 +227,23 @@ class Patient:
         self._probing = None
         if came_true:
             for rates in self._pooled:
-                rates.fade(PROBE_FADE)
+                rates.forgive(PROBE_FADE)
             self._costs = PROBE_FADE * self._costs[0], PROBE_FADE * self._costs[1]
             self._priced = 0, -PRICE_STEPS
-        self._probe_wait = PROBE_WAIT[0] if came_true else min(2 * self._probe_wait, PROBE_WAIT[1])
-        self._probe_due = self._step + max(self._probe_wait, self._steps_to_ask(ASK_SHARE))
+        least, most = self._probe_waits
+        self._probe_wait = PROBE_WAIT[0] if came_true else min(max(2 * self._probe_wait, least), most)
+        self._probe_due = self._step + max(self._probe_wait, self._steps_for(self._ask_s, ASK_SHARE))
 
-    def _steps_to_ask(self, share: float) -> int:
-        """Steps of which this share is as long as asking takes."""
-        return ceil(self._ask_s / (share * self._plain_s(self._load))) if self._load is not None else MAX_WAIT
+    def _steps_for(self, seconds: float, share: float) -> int:
+        """Steps of which this share is as long."""
+        return ceil(seconds / (share * self._plain_s(self._load))) if self._load is not None else MAX_WAIT
 
     def _limit_of(self, seq: SeqState) -> int:
         """A sequence that has rested tries one draft."""
         return min(seq.limit, self._limit) or int(self._step >= seq.rests_until)
 
     def record_proposal(self, seq_id: int, limit: int, num_drafts: int) -> None:
+        self._num_asked += 1
         if not num_drafts:
             return
         self._num_offered += 1
@@ -238,30 +253,41 @@ class Patient:
                 seq = self._seqs[seq_id] = SeqState(PositionRates.like([0.0] * self.max_drafts, 0.0), self._limit)
             seq.num_drafts = num_drafts
 
-    def end_step(self, now: float, drafting: DraftingCost) -> None:
+    def end_step(self, now: float, drafting_s: float) -> None:
         """Also decides in which step the proposer is asked next."""
-        self._end_s, self._drafting_s = now, drafting.seconds
+        self._end_s, self._drafting_s = now, drafting_s
+        num_verified = self._load.num_drafts if self._load is not None else 0
         wait = 0  # steps that are not observed
         if self._num_asked:
             weight = 1 - exp((self._asked_at - self._step) / min(max(self._step, OFFERS_STEPS[0]), OFFERS_STEPS[1]))
             self._offers[self._sure] += weight * (self._num_offered / self._num_asked - self._offers[self._sure])
             self._asked_at = self._step
-            self._ask_s += (FALL_RATE if drafting.seconds < self._ask_s else RISE_RATE) * (drafting.seconds - self._ask_s)
+            if not self._is_counting and (self._num_offered or num_verified):
+                self._losses.spend(drafting_s)
+            self._ask_s = low_mean(self._ask_s, drafting_s)
+            if self._num_offered and self._load is not None and 2 * self._num_asked >= self._load.num_seqs:  # so what is common is shared
+                each_s = drafting_s / self._num_offered
+                self._ask_each_s = low_mean(self._ask_each_s or each_s, each_s)
         if self._num_offered and not self._is_counting:
             self._next_wait = 1
-        elif self._recent_units:
-            wait = MAX_WAIT
-            if self._load is not None and (self._limit or self._num_asked) and self._step >= self._pauses_until:
-                wait = self._steps_to_ask(IDLE_SHARE if self._offers[self._sure] < IDLE_OFFERS else ASK_SHARE)
-                wait = min(wait, self._next_wait) if wait <= MAX_WAIT else min(wait, MAX_ASK_WAIT)
-                self._next_wait = min(2 * self._next_wait, MAX_WAIT)
-            elif not self._limit:
-                wait = min(max(self._probe_due - self._step - 1, 0), MAX_WAIT)
-            if self._samples():
-                wait = 0  # how long a plain step takes is known when the next one begins
+        elif not self._num_asked and not self._declines and self._next_wait == 1:
+            pass  # nobody could be asked, and there were offers before
+        elif self._recent_units and not num_verified and not self._samples():  # whose time is known when the next step begins
+            wait = self._wait()
         self._resumes_at = self._step + 1 + wait
         self._num_asked = self._num_offered = 0
-        self._is_counting = False
+        self._is_counting = self._declines = False
+
+    def _wait(self) -> int:
+        """Steps before the proposer is asked again, or a sequence may probe."""
+        if self._rest_until > self._step:
+            return min(self._rest_until - self._step - 1, MAX_WAIT)
+        if self._load is not None and (self._limit or self._num_asked) and self._step >= self._pauses_until:
+            wait = self._steps_for(self._ask_s, IDLE_SHARE if self._offers[self._sure] < IDLE_OFFERS else ASK_SHARE)
+            wait = min(wait, self._next_wait) if wait <= MAX_WAIT else min(wait, MAX_ASK_WAIT)
+            self._next_wait = min(2 * self._next_wait, MAX_WAIT)
+            return wait
+        return min(max(self._probe_due - self._step - 1, 0), MAX_WAIT) if self._may_probe() else MAX_WAIT
 
     def invests(self) -> bool:
         return self._showing.left_s > 0
@@ -289,7 +315,7 @@ class Patient:
         return max(self._model_s(load, load.num_seqs) + self._unit_s() * (load.num_seqs + STEP_UNITS), 0.1 * rows_s)
 
     def _prior(self, sure: bool) -> list[float]:
-        return [PRIOR_RATES[sure]] * self.max_drafts
+        return [PRIOR_RATES[sure and self._offers[sure] < SELDOM]] * self.max_drafts
 
     def _pooled_rates(self) -> list[float]:
         return self._pooled[self._sure].rates(self._prior(self._sure), PRIOR_WEIGHT)
@@ -304,9 +330,9 @@ class Patient:
         self._draft_s = (self._rows_s(rows + more) - self._rows_s(rows)) / more + attention_s + host_s
         prior_s = COST_PRIOR * self._draft_s
         dearer = (self._costs[0] + prior_s) / (self._costs[1] + prior_s) if prior_s > 0 else 1.0
-        draft_s = max(dearer, DEARER[0]) * self._draft_s
-        plain_s = self._plain_s(load) * count / load.num_seqs
-        self._price, self._model_price = draft_s * count / plain_s, self._draft_s * count / plain_s
+        plain_s, ask_s = self._plain_s(load) * count / load.num_seqs, self._ask_each_s / self.max_drafts
+        self._price = (max(dearer, DEARER[0]) * self._draft_s + ask_s) * count / plain_s
+        self._model_price = (self._draft_s + ask_s) * count / plain_s
         if self._sure != (self._price > SURE_PRICE):
             self._sure = not self._sure
             self._seqs.clear()
@@ -316,6 +342,11 @@ class Patient:
         self._may_part = gain(rates[: self._limit], share, self._price) >= (STAYING * least if self._may_part else least)
         prior, price = self._prior(self._sure), self._model_price
         self._could_part = not self._may_part and gain(prior[: num_paying(prior, price)], share, price) >= least
+
+
+def low_mean(mean: float, newest: float) -> float:
+    """A running mean that leans to the lowest values."""
+    return mean + (FALL_RATE if newest < mean else RISE_RATE) * (newest - mean)
 
 
 def num_paying(rates: Sequence[float], price: float) -> int:

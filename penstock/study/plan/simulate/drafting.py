@@ -3,7 +3,7 @@ import random
 from dataclasses import dataclass
 
 from penstock.compute.decoding.control import controllers
-from penstock.compute.decoding.control.contract import Controller, DraftingCost, Use, step_load
+from penstock.compute.decoding.control.contract import Controller, step_load
 from penstock.compute.decoding.control.skip import Skip
 from penstock.compute.timing import FAR, context_costs
 from penstock.core.config import EngineConfig
@@ -45,7 +45,7 @@ def make_controller(config: EngineConfig, proposer: ProposerModel, timer: StepTi
 
 
 class SimulatedDrafter:
-    """The twin's counterpart of the runner's `Drafter`, without tokens: drafts are counts, and the outcome of a dry trial is known at once.
+    """The twin's counterpart of the runner's `Drafter`, without tokens: drafts are counts.
 
     Called once in each step, in this order: `begin_step`, `verify` for each sequence with drafts, `propose`, `end_step`.
     """
@@ -75,7 +75,7 @@ class SimulatedDrafter:
     def verify(self, planned: PlannedSeq) -> int:
         """The number of the sequence's drafts that are accepted."""
         count = self._draw_accepted(planned.num_drafts)
-        self._controller.record_verified(planned.seq_id, range(count))
+        self._controller.record_verified(planned.seq_id, range(count), planned.num_drafts)
         return count
 
     def propose(self, plan: StepPlan) -> tuple[dict[int, int], float]:
@@ -92,11 +92,8 @@ class SimulatedDrafter:
                 self._num_asked += 1
                 limit = min(limit, len(self._proposer.acceptance))
                 count = limit if self._rng.random() < self._proposer.proposal_rate else 0
-                if limits.use is Use.COMPARE:
-                    self._controller.record_trial(seq_id, limit, count, range(self._draw_accepted(count)))
-                else:
-                    self._controller.record_proposal(seq_id, limit, count)
-                    num_drafts[seq_id] = count if limits.use is Use.VERIFY else 0
+                self._controller.record_proposal(seq_id, limit, count)
+                num_drafts[seq_id] = 0 if limits.only_counted else count
         return num_drafts, self._num_asked * self._proposer.propose_s
 
     def _draw_accepted(self, num_drafts: int) -> int:
@@ -106,5 +103,5 @@ class SimulatedDrafter:
 
     def end_step(self, now: float, drafting_s: float) -> None:
         if self._is_observed:
-            self._controller.end_step(now, DraftingCost(drafting_s, 0.0, self._num_asked, self._num_asked))
+            self._controller.end_step(now, drafting_s)
             self._skip.begin()

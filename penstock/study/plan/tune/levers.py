@@ -21,7 +21,7 @@ FORMS: Mapping[str, Sequence[str]] = {
     "batching": ("dynamic:size=16,window_ms=10",),
 }
 DRAFTS, QUANT, RULE = "propose", "quant", "accept"
-CONTROL = ("draft_control", "priced")  # what a proposer is tried with first: it may do no harm where it does no good
+CONTROL = ("draft_control", "patient")  # what a proposer is tried with first: it may do no harm where it does no good
 KV_MORE = 4 / 3  # of the tokens that the engine would take: 80 % of the memory that weights leave free, instead of 60
 NAMES = (*NUMBERS, *PLUGINS, "kv_tokens", "draft_control", "threads")
 
@@ -61,7 +61,7 @@ def levers(given: EngineConfig, resolved: EngineConfig, choices: Choices, num_cp
             raise UsageError(f"--levers has no {name!r}; it has: {', '.join(NAMES)}")
     defaults = {each.name: each.default for each in fields(EngineConfig)}
     tried: dict[str, Sequence[Any]] = {**NUMBERS, **{name: (*choices.plugins.get(name, ()), *FORMS.get(name, ())) for name in PLUGINS}}
-    tried |= {"kv_tokens": more_cache(resolved), "draft_control": ("priced", "patient", "always"), "threads": doublings(num_cpus)}
+    tried |= {"kv_tokens": more_cache(resolved), "draft_control": ("patient", "always"), "threads": doublings(num_cpus)}
     values, left_out = {}, []
     for name in wanted or tried:
         if getattr(given, name) != defaults[name]:

@@ -3,9 +3,8 @@ import random
 
 import numpy as np
 
-from penstock.compute.decoding.control.contract import DraftingCost, StepLoad, Use
+from penstock.compute.decoding.control.contract import StepLoad
 from penstock.compute.decoding.control.patient import Patient
-from penstock.compute.decoding.control.priced import Priced
 from penstock.compute.decoding.control.skip import Skip
 
 MAX_DRAFTS = 6
@@ -26,8 +25,7 @@ class SimulatedEngine:
 
     def __init__(self, fixed: float, row: float, acceptance: dict[int, float], answers: float = 1.0, propose: float = 1e-5,
                  verify: float = 2e-5, host: float = 3e-5, context: float = 0.0, pair: float = 0.0, max_context: int = 0,
-                 after_drafts: float = 0.0, decide: float = 0.0, catch_up: float = 0.0,
-                 kind: type[Patient] | type[Priced] = Priced) -> None:
+                 after_drafts: float = 0.0, decide: float = 0.0, catch_up: float = 0.0) -> None:
         """`acceptance`: by sequence, the probability that a draft is right if those before it are. `answers`: how often there are any.
 
         A step takes `fixed`, `host`, `row` for each row, `context` for each context token of a sequence, `pair` for each that a row attends
@@ -42,7 +40,7 @@ class SimulatedEngine:
         self.steps = 0
         self.asked_at: dict[int, int] = {}  # by sequence: the step at which the proposer was last asked about it
         self.context = 0.0  # tokens of each sequence
-        self.controller = kind(fixed + row * np.arange(1000), MAX_DRAFTS, context, pair)
+        self.controller = Patient(fixed + row * np.arange(1000), MAX_DRAFTS, context, pair)
         self.skip = Skip(self.controller)
         self.in_lockstep = False
         self.now = 0.0
@@ -76,7 +74,7 @@ class SimulatedEngine:
             num_right = self.num_right(seq_id, num)
             tokens += 1 + num_right
             if num:
-                self.controller.record_verified(seq_id, range(num_right))
+                self.controller.record_verified(seq_id, range(num_right), num)
         self.plain_s += tokens / count * (same + row * count)
         self.context = (self.context + tokens / count) % self.max_context if self.max_context else self.context
         self.drafts = dict.fromkeys(self.drafts, 0)
@@ -84,24 +82,30 @@ class SimulatedEngine:
             self.draft()
 
     def draft(self) -> None:
-        limits, drafting, num_asked, num_new_tokens = self.controller.limits(list(self.drafts), 0), self.decide, 0, 0
+        limits, drafting = self.controller.limits(list(self.drafts), 0), self.decide
         for seq_id, limit in zip(self.drafts, limits.max_drafts if limits is not None else (), strict=False):
             if limits is None or not limit:
                 continue
             num_missed = min(self.steps - self.asked_at.get(seq_id, 0), 100)
             drafting += self.propose + self.catch_up * num_missed
-            num_new_tokens += num_missed
             self.asked_at[seq_id] = self.steps
-            num_asked += 1
+            self.num_asked += 1
             num = limit if self.random.random() < self.answers else 0
-            if limits.use is Use.COMPARE:
-                self.controller.record_trial(seq_id, limit, num, range(self.num_right(seq_id, num)))
-            else:
-                self.controller.record_proposal(seq_id, limit, num)
-                self.drafts[seq_id] = num if limits.use is Use.VERIFY else 0
-        self.num_asked += num_asked
+            self.controller.record_proposal(seq_id, limit, num)
+            self.drafts[seq_id] = 0 if limits.only_counted else num
         self.now += drafting
-        self.controller.end_step(self.now, DraftingCost(drafting, self.decide, num_asked, num_new_tokens))
+        self.controller.end_step(self.now, drafting)
+        self.skip.begin()
+
+    def step_without_sequences(self) -> None:
+        """The last sequence has ended, and a prompt is computed."""
+        if self.skip.left > 0:
+            self.skip.left -= 1
+            return
+        self.skip.end()
+        self.controller.begin_step(self.now, StepLoad(1, 100, 0, 0, False))
+        self.now += self.fixed + 100 * self.row
+        self.controller.end_step(self.now, self.decide)
         self.skip.begin()
 
     def forget(self, seq_id: int) -> None:

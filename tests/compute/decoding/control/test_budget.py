@@ -1,9 +1,7 @@
-"""What is earned and spent on trials."""
+"""What is earned and spent."""
 import pytest
 
 from penstock.compute.decoding.control.budget import Budget
-from penstock.compute.decoding.control.contract import DraftingCost, StepLoad, Use
-from penstock.compute.decoding.control.priced import Priced
 
 
 def test_what_was_overspent_is_earned_back_before_anything_is_saved():
@@ -46,18 +44,3 @@ def test_debts_end_where_they_are_said_to():
     assert budget.left_s == -1e-2
     budget.spend(-5e-3)
     assert budget.left_s == pytest.approx(-5e-3)
-
-
-def test_the_first_of_all_trials_is_not_charged() -> None:
-    """It finds cold memory: at ten steps' time it would leave nothing for the next ones for long."""
-    controller, now, asked = Priced([1e-3 + 1e-6 * rows for rows in range(200)], 6), 0.0, 0
-    for _ in range(100):
-        controller.begin_step(now, StepLoad(1, 1, 0, 0, True))
-        limits = controller.limits([0], 0)
-        num_asked = int(limits is not None and limits.use is Use.COMPARE)
-        if num_asked:
-            controller.record_trial(0, 6, 6, ())
-        asked += num_asked
-        now += 1e-3
-        controller.end_step(now, DraftingCost(1e-2 if num_asked and asked == 1 else 1e-5, 0.0, num_asked, num_asked))
-    assert asked > 2

@@ -1,23 +1,39 @@
 """The controller that asks rarely, in an engine whose step times are known, with proposers that offer and are right as the test says."""
 import pytest
 
-from penstock.compute.decoding.control.contract import DraftingCost, StepLoad
+from penstock.compute.decoding.control.contract import StepLoad
 from penstock.compute.decoding.control.patient import BACKOFF, MAX_WAIT, PROBE_WAIT, Patient
 from penstock.compute.decoding.control.rates import PositionRates
 from tests.compute.decoding.control.engine import SimulatedEngine
 
 
 def engine(fixed: float, row: float, right: float, count: int = 1, **more: float) -> SimulatedEngine:
-    return SimulatedEngine(fixed, row, dict.fromkeys(range(count), right), kind=Patient, **more)
+    return SimulatedEngine(fixed, row, dict.fromkeys(range(count), right), **more)
 
 
 def test_rates_are_of_drafts_whose_predecessors_came_true() -> None:
     rates = PositionRates.like([0.0] * 3, 0.0)
-    rates.record(3, 1, decay=1.0)
-    rates.record(3, 3, decay=1.0)
-    rates.record(1, 1, decay=1.0)
+    for num_drafts, num_accepted in ((3, 1), (3, 3), (1, 1)):
+        rates.record(num_drafts, range(num_accepted), decay=1.0)
     assert (rates.reached, rates.accepted) == ([3, 2, 1], [3, 1, 1])
     assert rates.rates([0.5] * 3, 1.0) == [3.5 / 4, 1.5 / 3, 1.5 / 2]
+
+
+def test_rates_of_trees_multiply_to_how_often_each_draft_comes_true() -> None:
+    """Of four drafts: the first, the third or none; once the third with its child."""
+    rates = PositionRates.like([0.0] * 4, 0.0)
+    for path in ((0,), (0,), (2,), (2, 3), (), (0,), (0,), (0,)):
+        rates.record(4, path, decay=1.0)
+    assert (rates.reached[0], rates.accepted[0]) == (8, 5) and rates.accepted[1] == 0
+    assert rates.accepted[2:] == [2, 1] and rates.reached[3] == 2
+
+
+def test_a_tree_came_true_if_its_longest_path_did() -> None:
+    found = observed(1e-6, 1)
+    found.limits([0], 0)
+    found.record_proposal(0, 8, 8)
+    found.record_verified(0, (0, 3), 2)
+    assert found._seqs[0].limit == found._limit
 
 
 @pytest.mark.parametrize("count", [1, 4, 64])
@@ -64,14 +80,14 @@ def test_a_sequence_that_has_rested_tries_one_draft_and_is_given_more_where_that
 
 @pytest.mark.parametrize(("count", "in_lockstep"), [(4, False), (16, False), (64, False), (4, True), (16, True)])
 def test_after_drafts_that_were_wrong_others_are_tried_that_may_be_right(count: int, in_lockstep: bool) -> None:
-    made = engine(2e-4, 2e-5, 0.0, count, propose=1e-6)
+    made = engine(2e-4, 2e-5, 0.0, count, propose=1e-6, answers=0.8)
     made.speedup(1000)
     assert made.controller._limit == 0
     for seq_id in made.acceptance:
         made.forget(seq_id)
         made.acceptance[seq_id] = 1.0
     made.in_lockstep = in_lockstep
-    made.speedup(2 * PROBE_WAIT[1] + 500)
+    made.speedup(3 * PROBE_WAIT[1] + 500)
     assert made.controller._limit == 6
     before = made.drafted_steps
     made.speedup(500)
@@ -121,7 +137,7 @@ def observed(row: float, count: int) -> Patient:
     found = Patient([1e-4 + row * rows for rows in range(1000)], 8)
     for step in range(4):
         found.begin_step(step * (1e-4 + row * count), load(count))
-        found.end_step((step + 1) * (1e-4 + row * count), DraftingCost(0.0))
+        found.end_step((step + 1) * (1e-4 + row * count), 0.0)
     return found
 
 
@@ -138,8 +154,8 @@ def test_after_a_loss_nothing_is_drafted_for_a_while() -> None:
     now = 1.0
     for _ in range(9):
         found.begin_step(now, load(1, 8))
-        found.record_verified(0, range(8))
-        found.end_step(now + 1e-2, DraftingCost(0.0))  # a hundred plain steps, for nine tokens
+        found.record_verified(0, range(8), 8)
+        found.end_step(now + 1e-2, 0.0)  # a hundred plain steps, for nine tokens
         now += 1e-2
     found.begin_step(now, load(1))
     assert found.limits([0], 0) is None and found._step < found._pauses_until
@@ -150,8 +166,7 @@ def test_a_sequence_that_ended_is_forgotten_and_one_that_is_unknown_ignored() ->
     found.limits([0], 0)
     found.record_proposal(0, 8, 8)
     found.forget(0)
-    found.record_verified(0, (0,))
-    found.record_trial(0, 8, 8, ())
+    found.record_verified(0, (0,), 8)
     assert not found._seqs
 
 

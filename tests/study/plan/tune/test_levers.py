@@ -57,7 +57,7 @@ def test_only_what_is_wanted():
 
 def test_how_drafts_are_controlled_is_searched_where_there_are_drafts():
     named = levers(replace(GIVEN, propose="ngram"), RESOLVED, choices(), 2, ("draft_control",))
-    assert named.of("draft_control") == ("priced", "patient", "always")
+    assert named.of("draft_control") == ("patient", "always")
     alone = levers(GIVEN, RESOLVED, choices(), 2, ("draft_control",))
     assert not alone.of("draft_control") and "no effect without propose" in dict(alone.left_out)["draft_control"]
     assert levers(GIVEN, RESOLVED, choices(), 2, ("draft_control", "propose")).of("draft_control")
@@ -71,8 +71,8 @@ def test_lossy_acceptance_is_left_out_by_name():
 
 
 def test_a_setting_without_an_option_is_without_what_rests_on_it():
-    setting = Setting().given("propose", "suffix").given("draft_control", "priced").given("max_num_seqs", 8)
+    setting = Setting().given("propose", "suffix").given("draft_control", "patient").given("max_num_seqs", 8)
     assert setting.without("propose").as_json() == {"max_num_seqs": 8}
     assert setting.without("draft_control").as_json() == {"propose": "suffix", "max_num_seqs": 8}
-    assert setting.given("max_num_seqs", 9).apply(GIVEN) == replace(GIVEN, propose="suffix", draft_control="priced", max_num_seqs=9)
+    assert setting.given("max_num_seqs", 9).apply(GIVEN) == replace(GIVEN, propose="suffix", draft_control="patient", max_num_seqs=9)
     assert setting.key == Setting(setting.changes[::-1]).key

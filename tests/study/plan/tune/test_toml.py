@@ -34,7 +34,7 @@ def loaded(content: str, path: Any) -> EngineConfig:
 
 @pytest.mark.parametrize("changes", [
     (), (("max_num_seqs", 128), ("prefix_cache", False)),
-    (("quant", "int8:activations=int8"), ("propose", "suffix:k=4"), ("draft_control", "priced"), ("kv_tokens", 4096), ("threads", 2)),
+    (("quant", "int8:activations=int8"), ("propose", "suffix:k=4"), ("draft_control", "patient"), ("kv_tokens", 4096), ("threads", 2)),
 ])
 def test_serve_reads_what_was_written(tmp_path, changes):
     given = replace(GIVEN, dtype="bfloat16")
