@@ -1,11 +1,10 @@
-"""Takes what a proposer offers that offers little and is nearly always right, and asks it rarely while it offers nothing.
+"""Drafts what pays, and asks the proposer rarely while it offers nothing.
 
-**What pays** (`_price`). A draft pays if it is accepted more often than its row takes of the time of a token without drafts: then adding it
-raises the expected tokens per second, and the argmax over the number of drafts is where the likelihood falls below that price. The time of
-rows and contexts was measured at startup; the host's part of a plain step, and how much dearer drafts really are, is learned while serving:
-a plain step is observed now and then.
+**What pays** (`_price`). A draft pays if it is accepted more often than its row, and asking for it, take of the time of a token without
+drafts: then adding it raises the expected tokens per second, and the argmax over the number of drafts is where the likelihood falls below
+that price. `StepCosts` and `Asking` know what these take; for that a plain step is observed now and then.
 
-**Acceptance** is kept by position, over all sequences and by sequence (`PositionRates`). A sequence whose drafts do not pay is given none,
+**Acceptance** is kept by index, over all sequences and by sequence (`PositionRates`). A sequence whose drafts do not pay is given none,
 until after a number of steps that doubles each time. Where none of any sequence pay, one sequence tries PROBE_DRAFTS of them now and then
 (`_probe`); if these come true, failures before count half. So does one in lockstep where others could pay.
 
@@ -14,27 +13,27 @@ ASK_SHARE of the time, or IDLE_SHARE if hardly anything was offered of late. Whi
 and afterwards after 1, 2, 4 steps and so on, or less often where asking takes long.
 
 **Lockstep**. Sequences that began together and have the same `max_tokens` end together, and so the prompts of the next ones are computed
-together, which takes less time. A single accepted draft parts them. So while they are in lockstep, offers are only counted until drafts
-promise to add PARTING_GAIN to the speed, or more where few have any: a guess from few sequences is less certain.
+together, which takes less time. A single accepted draft parts them. So while they are in lockstep, offers are only counted, and probes are
+rarer, until drafts promise to add PARTING_GAIN to the speed, or more where few have any: a guess from few sequences is less certain.
 
 **What drafts may lose** (`_observe`). Whatever was expected, each step with drafts is compared with the plain steps that would have yielded
-its tokens. What it took longer is spent from a budget of MAX_LOSS_SHARE of the time; without budget there are no drafts.
+its tokens. What it took longer is spent from a budget of MAX_LOSS_SHARE of the time, and so is the time of asking; without budget there are
+no drafts.
 """
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import ceil, exp
+from math import ceil, inf
 
 from penstock.compute.decoding.control.budget import MAX_LOSS_SHARE, SAVED_LOSS_STEPS, SAVED_SHOW_STEPS, WON_STEPS, Budget
 from penstock.compute.decoding.control.contract import DraftLimits, StepLoad
+from penstock.compute.decoding.control.costs import Asking, StepCosts
 from penstock.compute.decoding.control.rates import PositionRates
-from penstock.core.work import STEP_UNITS
 
 ASK_SHARE, IDLE_SHARE, IDLE_OFFERS = 0.008, 0.004, 0.02  # of the time, for asking; the latter below this share of sequences with offers
 MAX_WAIT, MAX_ASK_WAIT = 64, 4096  # steps between two times that the proposer is asked: at most, and where asking takes long
 SHOW_SHARE = 0.002  # of the time, for showing it answers that have ended
 PARTING_GAIN, PARTING_SHARE = 0.06, 0.2  # promised, from which on they may be parted where so many have offers; with fewer up to twice that
 STAYING = 0.5  # of that gain: with less they may no longer
-OFFERS_STEPS = 128, 512  # over which the share of sequences with offers is averaged: at first, and later
 PRICE_STEPS = 32  # for which a price holds
 SURE_PRICE = 0.2  # from which on only sure drafts are asked for: about what the others are accepted times what they cost the host
 PRIOR_RATES, PRIOR_WEIGHT = (0.7, 0.96), 4.0  # of acceptance, given the draft before it: any, sure; proposals that this counts for
@@ -47,14 +46,11 @@ PROBE_WAIT, PROBE_DRAFTS = (8, 512), 4  # steps between two probes while no draf
 PARTING_PROBE_WAIT = 512, 4096  # the same for sequences in lockstep, which a probe parts
 PROBE_FADE = 0.5  # weight of drafts that did not come true, once those of a probe have
 LOSS_PAUSE = 32, 1024  # steps without drafts once the budget for losses is spent: at least, at most
-MAX_LOSS = 1.0  # times its expected time that a step may be charged: something else may have disturbed it
+ODD, MAX_ODD = 1.5, 2  # a step that takes so many times what it should was disturbed by something else; so many in a row
 STAKE = 0.5  # time of a step that it holds then
-DRAFTED_UNITS, DRAFT_UNITS = 2.0, 0.5  # the host's work for a sequence with drafts, and for each draft, in units of a sequence's plain work
-MEDIAN_OF = 5  # latest plain steps: a median ignores the odd one
 SAMPLE_PERIOD, SAMPLE_STEPS = (16, 128), 8  # steps from one of them to the next: at first, and at most; steps in which one is looked for
-COST_DECAY, COST_PRIOR, DEARER = 0.98, 64.0, (0.5, 4.0)  # of `_costs`, with each step; drafts that were as dear as they should; least, most
+IN_VAIN = 4  # times as long until the next one, after these
 MAX_PAUSE_S = 1e-3  # after a longer pause the time from the beginning of one step to that of the next is not the former's time
-FALL_RATE, RISE_RATE = 0.3, 0.05  # of a `low_mean`
 
 
 @dataclass(slots=True)
@@ -75,7 +71,8 @@ class Patient:
     max_drafts: int
     context_s: float = 0.0
     pair_s: float = 0.0
-    _curve: list[float] = field(init=False)  # `step_s`
+    _costs: StepCosts = field(init=False)
+    _asking: Asking = field(default_factory=Asking)
     _pooled: list[PositionRates] = field(init=False)  # over all sequences: of any drafts, and of sure ones
     _seqs: dict[int, SeqState] = field(default_factory=dict)  # that had drafts
     _step: int = 0  # number of the current step
@@ -85,22 +82,16 @@ class Patient:
     _drafting_s: float = 0.0  # part of the step that went into asking
     _is_settled: bool = False  # the step before it was of as many sequences, and neither computed a prompt nor verified drafts
     _num_accepted: int = 0
-    _recent_units: list[float] = field(default_factory=list)  # seconds of the host for a sequence in the latest plain steps
-    _sample_due: int = SAMPLE_PERIOD[0]  # step: the next of them, as soon as there is one
+    _num_odd: int = 0  # steps with drafts in a row that took too long
+    _sample_due: int = SAMPLE_PERIOD[0]  # step: the next plain one to be observed, as soon as there is one
     _sample_period: int = SAMPLE_PERIOD[0]
-    _costs: tuple[float, float] = (0.0, 0.0)  # seconds that steps with drafts took longer than plain ones, and that the model says
-    _draft_s: float = 0.0  # that a draft adds to a step, by the model, without asking
     _sure: bool = True  # only sure drafts are asked for
     _price: float = 0.0  # likelihood from which on a draft pays
     _model_price: float = 0.0  # the same, were drafts as dear as the model says
     _limit: int = 0  # drafts that pay for a sequence of which nothing is known
     _priced: tuple[int, int] = (0, -PRICE_STEPS)  # for so many sequences, at this step
-    _offers: list[float] = field(default_factory=lambda: [0.0, 0.0])  # mean share of the sequences with offers: any, sure
-    _asked_at: int = 0  # step
     _declines: bool = False  # nothing is to be asked after this step
     _rest_until: int = 0  # the step before which no sequence has drafts that pay
-    _num_asked: int = 0  # sequences in this step
-    _num_offered: int = 0  # of these
     _probe_due: int = 0  # the step from which on a sequence may probe
     _probe_wait: int = PROBE_WAIT[0]
     _probe_waits: tuple[int, int] = PROBE_WAIT  # as it is after a failure: at least, and at most
@@ -108,16 +99,14 @@ class Patient:
     _may_part: bool = False  # sequences in lockstep
     _could_part: bool = False  # these, if drafts were as likely and as dear as was thought at first
     _is_counting: bool = False  # offers are not taken
-    _ask_s: float = 0.0  # time that a step takes longer in which the proposer is asked
-    _ask_each_s: float = 0.0  # the same for each sequence with offers
     _resumes_at: int = 0  # the next step that is observed
     _next_wait: int = 1  # at most, if nothing is offered
     _pauses_until: int = 0  # the step before which nothing is drafted, since the budget for losses was spent
-    _losses: Budget = field(default_factory=lambda: Budget(MAX_LOSS_SHARE, left_s=float("inf")))
+    _losses: Budget = field(default_factory=lambda: Budget(MAX_LOSS_SHARE, left_s=inf))
     _showing: Budget = field(default_factory=lambda: Budget(SHOW_SHARE))
 
     def __post_init__(self) -> None:
-        self._curve = list(map(float, self.step_s))
+        self._costs = StepCosts(list(map(float, self.step_s)), self.context_s, self.pair_s)
         self._pooled = [PositionRates.like(self._prior(sure), 0.0) for sure in (False, True)]
 
     def num_skippable(self) -> int:
@@ -130,8 +119,9 @@ class Patient:
 
     def begin_step(self, now: float, load: StepLoad) -> None:
         self._pass(1)
+        self._asking.begin_step()
         if self._step >= self._sample_due + SAMPLE_STEPS:  # prompts are in every step, or somebody comes or goes
-            self._sample_due = self._step + self._sample_period
+            self._sample_due = self._step + IN_VAIN * self._sample_period
         last = self._load
         is_like = last is not None and last.is_decode and load.is_decode and last.num_seqs == load.num_seqs
         if last is not None and is_like and now - self._end_s < MAX_PAUSE_S:
@@ -146,21 +136,20 @@ class Patient:
 
     def _observe(self, load: StepLoad, interval: float) -> None:
         """A decode step of this load took so long from its beginning to that of the next."""
+        seconds, plain_s = interval - self._drafting_s, self._costs.plain_s(load)
         if load.num_drafts:
-            plain_s = self._plain_s(load)
-            step_s, expected_s = interval - self._drafting_s, load.num_drafts * self._draft_s
-            most_s = MAX_LOSS * (plain_s + max(expected_s, 0.0))
-            self._losses.spend(min(step_s - (1 + self._num_accepted / load.num_seqs) * plain_s, most_s))
-            more_s = min(max(step_s - plain_s, 0.0), DEARER[1] * expected_s)
-            self._costs = COST_DECAY * self._costs[0] + more_s, COST_DECAY * self._costs[1] + expected_s
+            usual_s = plain_s + max(self._costs.expected_s(load), 0.0)
+            self._num_odd = self._num_odd + 1 if seconds > ODD * usual_s else 0
+            lasted_s = usual_s if 0 < self._num_odd <= MAX_ODD else seconds
+            self._losses.spend(lasted_s + self._asking.mean_s - (1 + self._num_accepted / load.num_seqs) * plain_s)
+            self._costs.observe_drafts(load, seconds)
             if self._losses.left_s < 0:
                 steps = self._losses.steps_to(STAKE * plain_s)
                 self._pauses_until = self._step + min(max(steps, LOSS_PAUSE[0]), LOSS_PAUSE[1])
         elif self._is_settled:  # others find cold caches
-            host_s = interval - self._drafting_s - self._model_s(load, load.num_seqs)
+            self._costs.observe_plain(load, seconds)
             self._sample_due, self._sample_period = self._step + self._sample_period, min(2 * self._sample_period, SAMPLE_PERIOD[1])
-            self._recent_units = [*self._recent_units[-MEDIAN_OF + 1 :], host_s / (load.num_seqs + STEP_UNITS)]
-            plain_s = self._plain_s(load)
+            plain_s = self._costs.plain_s(load)
             self._losses.earn_from(plain_s, SAVED_LOSS_STEPS * plain_s, WON_STEPS * plain_s)
             self._showing.earn_from(plain_s, SAVED_SHOW_STEPS * plain_s)
 
@@ -185,7 +174,7 @@ class Patient:
 
     def limits(self, seq_ids: Sequence[int], num_other_rows: int) -> DraftLimits | None:
         self._declines = True
-        if self._step < self._pauses_until or self._load is None or not self._recent_units or self._samples():
+        if self._step < self._pauses_until or self._load is None or not self._costs.is_known() or self._samples():
             return None
         count = len(seq_ids)
         if self._priced[0] != count or self._step - self._priced[1] >= PRICE_STEPS:
@@ -228,26 +217,23 @@ class Patient:
         if came_true:
             for rates in self._pooled:
                 rates.forgive(PROBE_FADE)
-            self._costs = PROBE_FADE * self._costs[0], PROBE_FADE * self._costs[1]
+            self._costs.forgive(PROBE_FADE)
             self._priced = 0, -PRICE_STEPS
         least, most = self._probe_waits
         self._probe_wait = PROBE_WAIT[0] if came_true else min(max(2 * self._probe_wait, least), most)
-        self._probe_due = self._step + max(self._probe_wait, self._steps_for(self._ask_s, ASK_SHARE))
+        self._probe_due = self._step + max(self._probe_wait, self._steps_to_ask(ASK_SHARE))
 
-    def _steps_for(self, seconds: float, share: float) -> int:
-        """Steps of which this share is as long."""
-        return ceil(seconds / (share * self._plain_s(self._load))) if self._load is not None else MAX_WAIT
+    def _steps_to_ask(self, share: float) -> int:
+        """Steps of which this share is as long as asking takes."""
+        return ceil(self._asking.seconds / (share * self._costs.plain_s(self._load))) if self._load is not None else MAX_WAIT
 
     def _limit_of(self, seq: SeqState) -> int:
         """A sequence that has rested tries one draft."""
         return min(seq.limit, self._limit) or int(self._step >= seq.rests_until)
 
     def record_proposal(self, seq_id: int, limit: int, num_drafts: int) -> None:
-        self._num_asked += 1
-        if not num_drafts:
-            return
-        self._num_offered += 1
-        if not self._is_counting:
+        self._asking.record(num_drafts)
+        if num_drafts and not self._is_counting:
             seq = self._seqs.get(seq_id)
             if seq is None:
                 seq = self._seqs[seq_id] = SeqState(PositionRates.like([0.0] * self.max_drafts, 0.0), self._limit)
@@ -256,34 +242,24 @@ class Patient:
     def end_step(self, now: float, drafting_s: float) -> None:
         """Also decides in which step the proposer is asked next."""
         self._end_s, self._drafting_s = now, drafting_s
-        num_verified = self._load.num_drafts if self._load is not None else 0
-        wait = 0  # steps that are not observed
-        if self._num_asked:
-            weight = 1 - exp((self._asked_at - self._step) / min(max(self._step, OFFERS_STEPS[0]), OFFERS_STEPS[1]))
-            self._offers[self._sure] += weight * (self._num_offered / self._num_asked - self._offers[self._sure])
-            self._asked_at = self._step
-            if not self._is_counting and (self._num_offered or num_verified):
-                self._losses.spend(drafting_s)
-            self._ask_s = low_mean(self._ask_s, drafting_s)
-            if self._num_offered and self._load is not None and 2 * self._num_asked >= self._load.num_seqs:  # so what is common is shared
-                each_s = drafting_s / self._num_offered
-                self._ask_each_s = low_mean(self._ask_each_s or each_s, each_s)
-        if self._num_offered and not self._is_counting:
+        load, asking, wait = self._load, self._asking, 0  # steps that are not observed
+        num_seqs, num_verified = (load.num_seqs, load.num_drafts) if load is not None else (0, 0)
+        asking.end_step(self._step, self._sure, drafting_s, num_seqs)
+        if asking.num_offered and not self._is_counting:
             self._next_wait = 1
-        elif not self._num_asked and not self._declines and self._next_wait == 1:
+        elif not asking.num_asked and not self._declines and self._next_wait == 1:
             pass  # nobody could be asked, and there were offers before
-        elif self._recent_units and not num_verified and not self._samples():  # whose time is known when the next step begins
+        elif self._costs.is_known() and not num_verified and not self._samples():  # whose time is known when the next step begins
             wait = self._wait()
         self._resumes_at = self._step + 1 + wait
-        self._num_asked = self._num_offered = 0
         self._is_counting = self._declines = False
 
     def _wait(self) -> int:
         """Steps before the proposer is asked again, or a sequence may probe."""
         if self._rest_until > self._step:
             return min(self._rest_until - self._step - 1, MAX_WAIT)
-        if self._load is not None and (self._limit or self._num_asked) and self._step >= self._pauses_until:
-            wait = self._steps_for(self._ask_s, IDLE_SHARE if self._offers[self._sure] < IDLE_OFFERS else ASK_SHARE)
+        if self._load is not None and (self._limit or self._asking.num_asked) and self._step >= self._pauses_until:
+            wait = self._steps_to_ask(IDLE_SHARE if self._asking.share(self._sure) < IDLE_OFFERS else ASK_SHARE)
             wait = min(wait, self._next_wait) if wait <= MAX_WAIT else min(wait, MAX_ASK_WAIT)
             self._next_wait = min(2 * self._next_wait, MAX_WAIT)
             return wait
@@ -298,24 +274,8 @@ class Patient:
     def forget(self, seq_id: int) -> None:
         self._seqs.pop(seq_id, None)
 
-    def _rows_s(self, num_rows: float) -> float:
-        return self._curve[min(round(num_rows), len(self._curve) - 1)]
-
-    def _model_s(self, load: StepLoad, num_rows: int) -> float:
-        """Seconds of a step of this load's sequences with so many rows, without the host."""
-        return self._rows_s(num_rows) + load.num_context_tokens * (self.context_s + self.pair_s * num_rows / load.num_seqs)
-
-    def _unit_s(self) -> float:
-        """The host's work for a sequence in a plain step; below zero where rows took longer when they were measured."""
-        return sorted(self._recent_units)[len(self._recent_units) // 2] if self._recent_units else 0.0
-
-    def _plain_s(self, load: StepLoad) -> float:
-        """Seconds of a decode step of this load's sequences without drafts."""
-        rows_s = self._rows_s(load.num_seqs)
-        return max(self._model_s(load, load.num_seqs) + self._unit_s() * (load.num_seqs + STEP_UNITS), 0.1 * rows_s)
-
     def _prior(self, sure: bool) -> list[float]:
-        return [PRIOR_RATES[sure and self._offers[sure] < SELDOM]] * self.max_drafts
+        return [PRIOR_RATES[sure and self._asking.share(sure) < SELDOM]] * self.max_drafts
 
     def _pooled_rates(self) -> list[float]:
         return self._pooled[self._sure].rates(self._prior(self._sure), PRIOR_WEIGHT)
@@ -323,30 +283,20 @@ class Patient:
     def _set_price(self, load: StepLoad, count: int, num_other_rows: int) -> None:
         """For steps of `count` sequences and so many rows of others."""
         self._priced = count, self._step
-        unit_s, attention_s = max(0.0, self._unit_s()), self.pair_s * load.num_context_tokens / load.num_seqs
-        drafted = max(1.0, self._offers[self._sure] * count)  # sequences with drafts
-        rows, more = count + num_other_rows, drafted * self.max_drafts
-        host_s = (DRAFT_UNITS + DRAFTED_UNITS / self.max_drafts) * unit_s
-        self._draft_s = (self._rows_s(rows + more) - self._rows_s(rows)) / more + attention_s + host_s
-        prior_s = COST_PRIOR * self._draft_s
-        dearer = (self._costs[0] + prior_s) / (self._costs[1] + prior_s) if prior_s > 0 else 1.0
-        plain_s, ask_s = self._plain_s(load) * count / load.num_seqs, self._ask_each_s / self.max_drafts
-        self._price = (max(dearer, DEARER[0]) * self._draft_s + ask_s) * count / plain_s
-        self._model_price = (self._draft_s + ask_s) * count / plain_s
+        drafted = max(1.0, self._asking.share(self._sure) * count)  # sequences with drafts
+        dearer = self._costs.set_drafts(load, count + num_other_rows, drafted, self.max_drafts)
+        tokens_per_s, ask_s = load.num_seqs / self._costs.plain_s(load), self._asking.each_s / self.max_drafts
+        self._price = (dearer * self._costs.draft_s + ask_s) * tokens_per_s
+        self._model_price = (self._costs.draft_s + ask_s) * tokens_per_s
         if self._sure != (self._price > SURE_PRICE):
             self._sure = not self._sure
             self._seqs.clear()
         rates = self._pooled_rates()
-        self._limit, share = num_paying(rates, self._price), self._offers[self._sure]
+        self._limit, share = num_paying(rates, self._price), self._asking.share(self._sure)
         least = PARTING_GAIN * (2 - min(share / PARTING_SHARE, 1.0))
         self._may_part = gain(rates[: self._limit], share, self._price) >= (STAYING * least if self._may_part else least)
         prior, price = self._prior(self._sure), self._model_price
         self._could_part = not self._may_part and gain(prior[: num_paying(prior, price)], share, price) >= least
-
-
-def low_mean(mean: float, newest: float) -> float:
-    """A running mean that leans to the lowest values."""
-    return mean + (FALL_RATE if newest < mean else RISE_RATE) * (newest - mean)
 
 
 def num_paying(rates: Sequence[float], price: float) -> int:

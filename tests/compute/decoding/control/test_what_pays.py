@@ -195,7 +195,7 @@ def test_after_a_loss_drafts_that_became_right_are_made_within_a_thousand_steps(
 
 
 def promising_everything(controller: Patient, load: StepLoad, count: int, num_other_rows: int) -> None:
-    controller._price, controller._model_price, controller._draft_s, controller._limit = 0.0, 0.0, 2e-5, MAX_DRAFTS
+    controller._price, controller._model_price, controller._costs.draft_s, controller._limit = 0.0, 0.0, 2e-5, MAX_DRAFTS
 
 
 def test_what_a_new_sequence_costs_a_proposer_that_catches_up_counts() -> None:
@@ -235,4 +235,4 @@ def test_the_first_step_after_a_prompt_does_not_say_what_plain_steps_take() -> N
         found._sample_due = 0
         now += seconds
         found.end_step(now, 0.0)
-    assert found._plain_s(StepLoad(2, 2, 0, 0, True)) == pytest.approx(1e-4)
+    assert found._costs.plain_s(StepLoad(2, 2, 0, 0, True)) == pytest.approx(1e-4)

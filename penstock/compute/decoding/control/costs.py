@@ -1,0 +1,116 @@
+"""What plain steps, drafts and asking for them take: measured at startup, corrected while serving."""
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import exp
+
+from penstock.compute.decoding.control.contract import StepLoad
+from penstock.core.work import STEP_UNITS
+
+DRAFTED_UNITS, DRAFT_UNITS = 2.0, 0.5  # the host's work for a sequence with drafts, and for each draft, in units of a sequence's plain work
+MEDIAN_OF = 5  # latest plain steps: a median ignores the odd one
+LEAST_OF_ROWS = 0.1  # of the measured time of its rows, that a step is taken to need
+COST_DECAY, COST_PRIOR = 0.98, 64.0  # of `_drafted`, with each step; drafts that were as dear as they should
+DEARER = 0.5, 4.0  # times as dear: at least, at most
+OFFERS_STEPS = 128, 512  # over which the share of sequences with offers is averaged: at first, and later
+FALL_RATE, RISE_RATE = 0.3, 0.05  # of a `low_mean`
+MEAN_RATE, MAX_MISSED = 0.05, 32  # of `mean_s`; times as long as usual, that what it has missed may take: else something has disturbed it
+
+
+@dataclass(slots=True)
+class StepCosts:
+    """Seconds of steps. A step takes the time of its rows, of its contexts, and of the host. The first two were measured at startup; the
+    third is learned from plain steps, and from steps with drafts how much dearer than all that says drafts really are."""
+
+    curve: Sequence[float]  # [rows + 1]: of a step by its number of rows
+    context_s: float  # for each context token of a sequence
+    pair_s: float  # for each context token that a row attends to
+    draft_s: float = 0.0  # that a draft adds to a step, as measured at startup
+    _units: list[float] = field(default_factory=list)  # of the host for a sequence in the latest plain steps
+    _drafted: tuple[float, float] = (0.0, 0.0)  # that steps with drafts took longer than plain ones, and that they should have
+
+    def is_known(self) -> bool:
+        return bool(self._units)
+
+    def plain_s(self, load: StepLoad) -> float:
+        """A decode step of this load's sequences without drafts."""
+        least_s = LEAST_OF_ROWS * self._rows_s(load.num_seqs)
+        return max(self._model_s(load) + self._unit_s() * (load.num_seqs + STEP_UNITS), least_s)
+
+    def observe_plain(self, load: StepLoad, seconds: float) -> None:
+        self._units = [*self._units[-MEDIAN_OF + 1 :], (seconds - self._model_s(load)) / (load.num_seqs + STEP_UNITS)]
+
+    def expected_s(self, load: StepLoad) -> float:
+        """What this load's drafts add to its step, as measured at startup."""
+        return load.num_drafts * self.draft_s
+
+    def observe_drafts(self, load: StepLoad, seconds: float) -> None:
+        expected_s = self.expected_s(load)
+        more_s = min(max(seconds - self.plain_s(load), 0.0), DEARER[1] * expected_s)
+        self._drafted = COST_DECAY * self._drafted[0] + more_s, COST_DECAY * self._drafted[1] + expected_s
+
+    def forgive(self, factor: float) -> None:
+        """What drafts have cost counts so much less."""
+        self._drafted = factor * self._drafted[0], factor * self._drafted[1]
+
+    def set_drafts(self, load: StepLoad, num_rows: int, num_seqs: float, num_drafts: int) -> float:
+        """Sets `draft_s` for steps that have `num_rows` without drafts, and `num_drafts` for each of `num_seqs` sequences. Returns how many
+        times as dear drafts really are."""
+        more = num_seqs * num_drafts
+        host_s = (DRAFT_UNITS + DRAFTED_UNITS / num_drafts) * max(0.0, self._unit_s())
+        attention_s = self.pair_s * load.num_context_tokens / load.num_seqs
+        self.draft_s = (self._rows_s(num_rows + more) - self._rows_s(num_rows)) / more + attention_s + host_s
+        prior_s = COST_PRIOR * self.draft_s
+        return max((self._drafted[0] + prior_s) / (self._drafted[1] + prior_s), DEARER[0]) if prior_s > 0 else 1.0
+
+    def _rows_s(self, num_rows: float) -> float:
+        return self.curve[min(round(num_rows), len(self.curve) - 1)]
+
+    def _model_s(self, load: StepLoad) -> float:
+        """The same step without the host."""
+        return self._rows_s(load.num_seqs) + load.num_context_tokens * (self.context_s + self.pair_s)
+
+    def _unit_s(self) -> float:
+        """The host's work for a sequence in a plain step; below zero where rows took longer when they were measured."""
+        return sorted(self._units)[len(self._units) // 2] if self._units else 0.0
+
+
+@dataclass(slots=True)
+class Asking:
+    """How long asking the proposer takes, and how often it has an offer: for any drafts, and for sure ones."""
+
+    seconds: float = 0.0  # that a step takes longer in which it is asked
+    mean_s: float = 0.0  # the same, where any sequence has offers: on average, with what it has missed of them
+    each_s: float = 0.0  # for each sequence that it is asked for then, without that
+    num_asked: int = 0  # sequences in this step
+    num_offered: int = 0  # of these
+    _shares: list[float] = field(default_factory=lambda: [0.0, 0.0])  # mean share of the sequences with offers: any, sure
+    _asked_at: int = 0  # step
+
+    def share(self, sure: bool) -> float:
+        """Of the sequences, that have offers."""
+        return self._shares[sure]
+
+    def record(self, num_drafts: int) -> None:
+        """The proposer was asked for one sequence."""
+        self.num_asked += 1
+        self.num_offered += num_drafts > 0
+
+    def begin_step(self) -> None:
+        self.num_asked = self.num_offered = 0
+
+    def end_step(self, step: int, sure: bool, seconds: float, num_seqs: int) -> None:
+        """Of `num_seqs` sequences; asking took so long."""
+        if self.num_asked:
+            weight = 1 - exp((self._asked_at - step) / min(max(step, OFFERS_STEPS[0]), OFFERS_STEPS[1]))
+            self._shares[sure] += weight * (self.num_offered / self.num_asked - self._shares[sure])
+            self._asked_at = step
+            self.seconds = low_mean(self.seconds, seconds)
+            if self.num_offered and 2 * self.num_asked >= num_seqs:  # so that what is common is shared, as it is while drafts are made
+                self.mean_s += MEAN_RATE * (min(seconds, MAX_MISSED * self.seconds) - self.mean_s)
+                each_s = seconds / self.num_asked
+                self.each_s = low_mean(self.each_s or each_s, each_s)
+
+
+def low_mean(mean: float, newest: float) -> float:
+    """A running mean that leans to the lowest values."""
+    return mean + (FALL_RATE if newest < mean else RISE_RATE) * (newest - mean)
