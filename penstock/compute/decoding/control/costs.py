@@ -106,7 +106,7 @@ class Asking:
             self._asked_at = step
             self.seconds = low_mean(self.seconds, seconds)
             if self.num_offered and 2 * self.num_asked >= num_seqs:  # so that what is common is shared, as it is while drafts are made
-                self.mean_s += MEAN_RATE * (min(seconds, MAX_MISSED * self.seconds) - self.mean_s)
+                self.mean_s += (MEAN_RATE if self.mean_s else 1.0) * (min(seconds, MAX_MISSED * self.seconds) - self.mean_s)
                 each_s = seconds / self.num_asked
                 self.each_s = low_mean(self.each_s or each_s, each_s)
 
