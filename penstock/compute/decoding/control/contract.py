@@ -23,7 +23,6 @@ class StepLoad:
     """The work of one step."""
 
     num_seqs: int
-    num_rows: int  # drafts included
     num_drafts: int
     num_context_tokens: int  # computed before the step, over all sequences
     is_decode: bool  # every sequence has one token and its drafts, and no draft comes from a grammar
@@ -32,11 +31,11 @@ class StepLoad:
 
 def step_load(plan: StepPlan, has_grammar_drafts: bool = False, max_tokens: Sequence[int | None] = ()) -> StepLoad:
     """`max_tokens` [seqs]: of each sequence's output; empty: the same for all."""
-    seqs, num_rows = plan.seqs, plan.num_tokens
+    seqs = plan.seqs
     num_drafts, num_context_tokens = sum([planned.num_drafts for planned in seqs]), sum([planned.start for planned in seqs])
-    is_decode = num_rows - num_drafts == len(seqs) and not has_grammar_drafts and all(planned.samples for planned in seqs)
+    is_decode = plan.num_tokens - num_drafts == len(seqs) and not has_grammar_drafts and all(planned.samples for planned in seqs)
     num_left = {(most or 0) - planned.num_output for planned, most in zip(seqs, max_tokens or [0] * len(seqs), strict=True)}
-    return StepLoad(len(seqs), num_rows, num_drafts, num_context_tokens, is_decode, in_lockstep=2 * len(num_left) <= len(seqs))
+    return StepLoad(len(seqs), num_drafts, num_context_tokens, is_decode, in_lockstep=2 * len(num_left) <= len(seqs))
 
 
 class Controller(Protocol):

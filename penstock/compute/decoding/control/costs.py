@@ -13,7 +13,7 @@ COST_DECAY, COST_PRIOR = 0.98, 64.0  # of `_drafted`, with each step; drafts tha
 DEARER = 0.5, 4.0  # times as dear: at least, at most
 OFFERS_STEPS = 128, 512  # over which the share of sequences with offers is averaged: at first, and later
 FALL_RATE, RISE_RATE = 0.3, 0.05  # of a `low_mean`
-MEAN_RATE, MAX_MISSED = 0.05, 32  # of `mean_s`; times as long as usual, that what it has missed may take: else something has disturbed it
+MAX_MISSED = 32  # times as long as asking, that what it has missed may take: else something has disturbed it
 
 
 @dataclass(slots=True)
@@ -79,8 +79,8 @@ class Asking:
     """How long asking the proposer takes, and how often it has an offer: for any drafts, and for sure ones."""
 
     seconds: float = 0.0  # that a step takes longer in which it is asked
-    mean_s: float = 0.0  # the same, where any sequence has offers: on average, with what it has missed of them
-    each_s: float = 0.0  # for each sequence that it is asked for then, without that
+    each_s: float = 0.0  # the same for each sequence that it is asked for, where any has offers
+    more_s: float = 0.0  # that this step took longer than that: the proposer was shown what it had missed
     num_asked: int = 0  # sequences in this step
     num_offered: int = 0  # of these
     _shares: list[float] = field(default_factory=lambda: [0.0, 0.0])  # mean share of the sequences with offers: any, sure
@@ -104,9 +104,9 @@ class Asking:
             weight = 1 - exp((self._asked_at - step) / min(max(step, OFFERS_STEPS[0]), OFFERS_STEPS[1]))
             self._shares[sure] += weight * (self.num_offered / self.num_asked - self._shares[sure])
             self._asked_at = step
+            self.more_s = min(max(seconds - self.seconds, 0.0), MAX_MISSED * (self.seconds or seconds))
             self.seconds = low_mean(self.seconds, seconds)
             if self.num_offered and 2 * self.num_asked >= num_seqs:  # so that what is common is shared, as it is while drafts are made
-                self.mean_s += (MEAN_RATE if self.mean_s else 1.0) * (min(seconds, MAX_MISSED * self.seconds) - self.mean_s)
                 each_s = seconds / self.num_asked
                 self.each_s = low_mean(self.each_s or each_s, each_s)
 

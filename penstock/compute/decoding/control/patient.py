@@ -141,7 +141,7 @@ class Patient:
             usual_s = plain_s + max(self._costs.expected_s(load), 0.0)
             self._num_odd = self._num_odd + 1 if seconds > ODD * usual_s else 0
             lasted_s = usual_s if 0 < self._num_odd <= MAX_ODD else seconds
-            self._losses.spend(lasted_s + self._asking.mean_s - (1 + self._num_accepted / load.num_seqs) * plain_s)
+            self._losses.spend(lasted_s + self._asking.seconds - (1 + self._num_accepted / load.num_seqs) * plain_s)
             self._costs.observe_drafts(load, seconds)
             if self._losses.left_s < 0:
                 steps = self._losses.steps_to(STAKE * plain_s)
@@ -246,6 +246,7 @@ class Patient:
         num_seqs, num_verified = (load.num_seqs, load.num_drafts) if load is not None else (0, 0)
         asking.end_step(self._step, self._sure, drafting_s, num_seqs)
         if asking.num_offered and not self._is_counting:
+            self._losses.spend(asking.more_s)
             self._next_wait = 1
         elif not asking.num_asked and not self._declines and self._next_wait == 1:
             pass  # nobody could be asked, and there were offers before

@@ -61,7 +61,7 @@ class SimulatedEngine:
             self.skip.left -= 1
         else:
             self.skip.end()
-            load = StepLoad(count, count + drafted, drafted, int(self.context * count), True, self.in_lockstep)
+            load = StepLoad(count, drafted, int(self.context * count), True, self.in_lockstep)
             self.controller.begin_step(self.now, load)
         row = self.row + self.pair_s * self.context
         same = self.host + self.fixed + self.context_s * self.context * count
@@ -103,7 +103,7 @@ class SimulatedEngine:
             self.skip.left -= 1
             return
         self.skip.end()
-        self.controller.begin_step(self.now, StepLoad(1, 100, 0, 0, False))
+        self.controller.begin_step(self.now, StepLoad(1, 0, 0, False))
         self.now += self.fixed + 100 * self.row
         self.controller.end_step(self.now, self.decide)
         self.skip.begin()

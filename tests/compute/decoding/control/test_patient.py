@@ -129,7 +129,7 @@ def test_sequences_in_lockstep_are_parted_only_for_much(answers: float, parts: b
 
 
 def load(count: int, drafts: int = 0) -> StepLoad:
-    return StepLoad(count, count + drafts, drafts, 100 * count, True)
+    return StepLoad(count, drafts, 100 * count, True)
 
 
 def observed(row: float, count: int) -> Patient:

@@ -231,8 +231,8 @@ def test_the_first_step_after_a_prompt_does_not_say_what_plain_steps_take() -> N
     found = Patient([1e-4] * 100, 8)
     now = 0.0
     for is_decode, seconds in [(True, 1e-4)] * 6 + [(False, 1e-2), (True, 9e-4), (True, 1e-4)] * 8:
-        found.begin_step(now, StepLoad(2, 2, 0, 0, is_decode))
+        found.begin_step(now, StepLoad(2, 0, 0, is_decode))
         found._sample_due = 0
         now += seconds
         found.end_step(now, 0.0)
-    assert found._costs.plain_s(StepLoad(2, 2, 0, 0, True)) == pytest.approx(1e-4)
+    assert found._costs.plain_s(StepLoad(2, 0, 0, True)) == pytest.approx(1e-4)
