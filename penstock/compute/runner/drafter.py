@@ -24,7 +24,7 @@ class Drafter:
     """
 
     def __init__(self, proposer: Proposer, controller: Controller, clock: Clock, vocab_size: int) -> None:
-        self.buffers = proposer.needs.buffers  # that every step must output
+        self.buffers = proposer.needs.buffers  # that each step outputs in which it is called
         # The last skipped step is needed, so that missing tokens can be requested before the first step that is not skipped.
         self.skip = Skip(controller, num_shown=SHOWN_STATES if self.buffers else 1)
         self._proposer = Guarded(proposer, vocab_size)
