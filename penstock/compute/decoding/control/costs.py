@@ -104,7 +104,8 @@ class Asking:
             weight = 1 - exp((self._asked_at - step) / min(max(step, OFFERS_STEPS[0]), OFFERS_STEPS[1]))
             self._shares[sure] += weight * (self.num_offered / self.num_asked - self._shares[sure])
             self._asked_at = step
-            self.more_s = min(max(seconds - self.seconds, 0.0), MAX_MISSED * (self.seconds or seconds))
+            seconds = min(seconds, (1 + MAX_MISSED) * (self.seconds or seconds))
+            self.more_s = max(seconds - self.seconds, 0.0)
             self.seconds = low_mean(self.seconds, seconds)
             if self.num_offered and 2 * self.num_asked >= num_seqs:  # so that what is common is shared, as it is while drafts are made
                 each_s = seconds / self.num_asked
