@@ -80,14 +80,15 @@ class Drafter:
             self._controller.record_verified(planned.seq_id, path, depth)
 
     def keep_states(self, plan: StepPlan, cached: Sequence[CachedSeq], buffers: Mapping[str, Array]) -> None:
-        """Keeps the hidden states of tokens, not of rejected drafts, for the next proposal."""
+        """Keeps the hidden states of tokens, not of rejected drafts, for the next proposal: of sequences for which there may be one."""
         first = 0
         for planned, seq in zip(plan.seqs, cached, strict=True):
             num_fixed = len(planned.tokens) - planned.num_drafts
             states = buffers["hidden"][first : first + len(planned.tokens)]
             verification = self._verifications.get(planned.seq_id)
             kept = [*range(num_fixed), *(num_fixed + draft for draft in (verification.path if verification else ()))]
-            seq.keep_states(planned.start, states if len(kept) == len(states) else states[kept])
+            if seq.generates:
+                seq.keep_states(planned.start, states if len(kept) == len(states) else states[kept])
             first += len(planned.tokens)
 
     def propose(self, plan: StepPlan, cached: Sequence[CachedSeq], results: list[SeqResult]) -> tuple[tuple[int, int], ...]:

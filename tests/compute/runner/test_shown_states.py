@@ -87,6 +87,13 @@ def test_skipped_steps_output_no_states_but_for_the_last_few(wait: int) -> None:
         assert states == pytest.approx(forward(tokens)["hidden"][-1 - len(states) : -1], abs=1e-4)
 
 
+def test_states_of_texts_that_are_only_embedded_are_not_kept() -> None:
+    rig, proposer = drafting((0, 0, 0))
+    rig.run((0, 0, 6), (1, 0, 5))
+    assert rig.backend.batches[0].wanted == ("hidden",) and [len(states) for _, states in proposer.shown] == [6]
+    assert rig.runner._cached[1].take_states() is None
+
+
 def test_an_embedding_in_a_step_without_the_drafter_leaves_no_states_to_it() -> None:
     rig, proposer = drafting((12, 99))
     asks = rig.run((0, 0, 6)).asks

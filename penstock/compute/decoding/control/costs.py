@@ -80,7 +80,7 @@ class Asking:
 
     seconds: float = 0.0  # that a step takes longer in which it is asked
     each_s: float = 0.0  # the same for each sequence that it is asked for, where any has offers
-    more_s: float = 0.0  # that this step took longer than that: the proposer was shown what it had missed
+    more_s: float = 0.0  # that it took longer than `seconds` in this step: the proposer was shown what it had missed
     num_asked: int = 0  # sequences in this step
     num_offered: int = 0  # of these
     _shares: list[float] = field(default_factory=lambda: [0.0, 0.0])  # mean share of the sequences with offers: any, sure
