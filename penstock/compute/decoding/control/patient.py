@@ -51,7 +51,7 @@ STAKE = 0.5  # time of a step that it holds then
 MAX_OWED_STEPS = LOSS_PAUSE[1] * MAX_LOSS_SHARE - STAKE  # time of steps that it may owe: what the longest pause earns back
 SAMPLE_PERIOD, SAMPLE_STEPS = (16, 128), 8  # steps from one of them to the next: at first, and at most; steps in which one is looked for
 IN_VAIN = 4  # times as long until the next one, after these
-MAX_PAUSE_S = 1e-3  # after a longer pause the time from the beginning of one step to that of the next is not the former's time
+MAX_PAUSE_S = 1e-3  # after a longer pause, longer than the step itself, what passed until the next one began is not the step's time
 
 
 @dataclass(slots=True)
@@ -125,7 +125,7 @@ class Patient:
             self._sample_due = self._step + IN_VAIN * self._sample_period
         last = self._load
         is_like = last is not None and last.is_decode and load.is_decode and last.num_seqs == load.num_seqs
-        if last is not None and is_like and now - self._end_s < MAX_PAUSE_S:
+        if last is not None and is_like and now - self._end_s < max(MAX_PAUSE_S, self._end_s - self._begin_s):
             self._observe(last, now - self._begin_s)
         self._is_settled = last is not None and is_like and not last.num_drafts
         self._load, self._begin_s, self._num_accepted = load, now, 0

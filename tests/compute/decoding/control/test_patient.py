@@ -184,6 +184,15 @@ def test_a_question_that_something_has_disturbed_does_not_end_asking(answers: fl
     assert made.drafted_steps - before > 800
 
 
+def test_where_the_host_takes_long_between_steps_drafts_are_made_too() -> None:
+    """As with many sequences and log-probabilities."""
+    made = engine(1e-2, 1e-5, 0.95)
+    for _ in range(500):
+        made.speedup(1)
+        made.now += 2e-3
+    assert made.drafted_steps > 400
+
+
 def test_a_pause_ends_when_it_should() -> None:
     found = observed(1e-6, 1)
     found.limits([0], 0)
