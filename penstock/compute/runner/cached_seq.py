@@ -59,7 +59,7 @@ class CachedSeq:
     def keep_states(self, start: int, states: Array) -> None:
         """Keeps hidden states [n, width] of the tokens from `start` on for the next proposal: the latest without a gap, and no more than a
         proposer may use. They are copied: as a part of the step's states they would keep those of all sequences in memory."""
-        if start != self._states_end:  # computed anew after a preemption
+        if start != self._states_end:  # steps came between that output none
             self.take_states()
         self._states.append(np.array(states))
         self._num_states += len(states)

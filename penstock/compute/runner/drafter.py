@@ -12,7 +12,7 @@ from penstock.core.clock import Clock
 from penstock.core.drafting import depths
 from penstock.core.types import PlannedSeq, SeqResult, StepPlan
 
-SHOWN_STATES = 8  # latest skipped steps whose hidden states are kept, for a proposer that needs them
+SHOWN_STATES = 8  # the latest skipped steps that output hidden states, for a proposer that needs them
 
 
 class Drafter:
@@ -24,7 +24,7 @@ class Drafter:
     """
 
     def __init__(self, proposer: Proposer, controller: Controller, clock: Clock, vocab_size: int) -> None:
-        self.buffers = proposer.needs.buffers  # that each step outputs in which it is called
+        self.buffers = proposer.needs.buffers  # that steps must output in which it takes part
         # The last skipped step is needed, so that missing tokens can be requested before the first step that is not skipped.
         self.skip = Skip(controller, num_shown=SHOWN_STATES if self.buffers else 1)
         self._proposer = Guarded(proposer, vocab_size)
@@ -42,10 +42,12 @@ class Drafter:
 
     def finish(self, seq_id: int, ended: CachedSeq | None = None, output: Sequence[int] = ()) -> None:
         """A sequence has ended. `output`: to be learned from, since some of it came while nothing was asked."""
-        if ended is not None and output and self._controller.invests():
-            began, info = self._clock.now(), ended.info
-            self._proposer.propose([Draftable(seq_id, [*info.prompt, *output], len(info.prompt), 0, info.salt)])
-            self._controller.invested(self._clock.now() - began)
+        if ended is not None and output:
+            self.skip.end()
+            if self._controller.invests():
+                began, info = self._clock.now(), ended.info
+                self._proposer.propose([Draftable(seq_id, [*info.prompt, *output], len(info.prompt), 0, info.salt)])
+                self._controller.invested(self._clock.now() - began)
         self.forget(seq_id)
 
     def forget(self, seq_id: int) -> None:
@@ -78,14 +80,15 @@ class Drafter:
             self._controller.record_verified(planned.seq_id, path, depth)
 
     def keep_states(self, plan: StepPlan, cached: Sequence[CachedSeq], buffers: Mapping[str, Array]) -> None:
-        """Keeps the hidden states of tokens, not of rejected drafts, for the next proposal."""
+        """Keeps the hidden states of tokens, not of rejected drafts, for the next proposal: of sequences for which there may be one."""
         first = 0
         for planned, seq in zip(plan.seqs, cached, strict=True):
             num_fixed = len(planned.tokens) - planned.num_drafts
             states = buffers["hidden"][first : first + len(planned.tokens)]
             verification = self._verifications.get(planned.seq_id)
             kept = [*range(num_fixed), *(num_fixed + draft for draft in (verification.path if verification else ()))]
-            seq.keep_states(planned.start, states if len(kept) == len(states) else states[kept])
+            if seq.generates:
+                seq.keep_states(planned.start, states if len(kept) == len(states) else states[kept])
             first += len(planned.tokens)
 
     def propose(self, plan: StepPlan, cached: Sequence[CachedSeq], results: list[SeqResult]) -> tuple[tuple[int, int], ...]:

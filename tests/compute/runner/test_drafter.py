@@ -252,3 +252,20 @@ def test_who_ends_is_shown_whole_to_a_proposer_that_learns() -> None:
     ended.tokens.append(5)  # the tokens of skipped steps are missing here
     drafter.finish(0, ended, (5, 6, 7))
     assert proposer.shown == [[1, 2, 5, 6, 7]]
+
+
+class Strict(SkippingController):
+    """Must know of skipped steps before it is asked anything."""
+
+    def invests(self) -> bool:
+        self.num_known = self.num_skipped
+        return False
+
+
+def test_skipped_steps_are_reported_before_an_answer_that_ended_is_shown() -> None:
+    controller = Strict()
+    made = Generation(Drafter(RecordingProposer(), controller, VirtualClock(), VOCAB))
+    for _ in range(3):
+        made.step()
+    made.drafter.finish(0, made.cached[0], (5,))
+    assert controller.num_known == controller.num_skipped == 2

@@ -80,7 +80,7 @@ class Asking:
 
     seconds: float = 0.0  # that a step takes longer in which it is asked
     each_s: float = 0.0  # the same for each sequence that it is asked for, where any has offers
-    more_s: float = 0.0  # that this step took longer than that: the proposer was shown what it had missed
+    more_s: float = 0.0  # that it took longer than `seconds` in this step: the proposer was shown what it had missed
     num_asked: int = 0  # sequences in this step
     num_offered: int = 0  # of these
     _shares: list[float] = field(default_factory=lambda: [0.0, 0.0])  # mean share of the sequences with offers: any, sure
@@ -104,7 +104,8 @@ class Asking:
             weight = 1 - exp((self._asked_at - step) / min(max(step, OFFERS_STEPS[0]), OFFERS_STEPS[1]))
             self._shares[sure] += weight * (self.num_offered / self.num_asked - self._shares[sure])
             self._asked_at = step
-            self.more_s = min(max(seconds - self.seconds, 0.0), MAX_MISSED * (self.seconds or seconds))
+            seconds = min(seconds, (1 + MAX_MISSED) * (self.seconds or seconds))
+            self.more_s = max(seconds - self.seconds, 0.0)
             self.seconds = low_mean(self.seconds, seconds)
             if self.num_offered and 2 * self.num_asked >= num_seqs:  # so that what is common is shared, as it is while drafts are made
                 each_s = seconds / self.num_asked

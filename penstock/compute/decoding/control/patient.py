@@ -48,9 +48,10 @@ PROBE_FADE = 0.5  # weight of drafts that did not come true, once those of a pro
 LOSS_PAUSE = 32, 1024  # steps without drafts once the budget for losses is spent: at least, at most
 ODD, MAX_ODD = 1.5, 2  # a step that takes so many times what it should was disturbed by something else; so many in a row
 STAKE = 0.5  # time of a step that it holds then
+MAX_OWED_STEPS = LOSS_PAUSE[1] * MAX_LOSS_SHARE - STAKE  # time of steps that it may owe: what the longest pause earns back
 SAMPLE_PERIOD, SAMPLE_STEPS = (16, 128), 8  # steps from one of them to the next: at first, and at most; steps in which one is looked for
 IN_VAIN = 4  # times as long until the next one, after these
-MAX_PAUSE_S = 1e-3  # after a longer pause the time from the beginning of one step to that of the next is not the former's time
+MAX_PAUSE_S = 1e-3  # after a longer pause, longer than the step itself, what passed until the next one began is not the step's time
 
 
 @dataclass(slots=True)
@@ -124,7 +125,7 @@ class Patient:
             self._sample_due = self._step + IN_VAIN * self._sample_period
         last = self._load
         is_like = last is not None and last.is_decode and load.is_decode and last.num_seqs == load.num_seqs
-        if last is not None and is_like and now - self._end_s < MAX_PAUSE_S:
+        if last is not None and is_like and now - self._end_s < max(MAX_PAUSE_S, self._end_s - self._begin_s):
             self._observe(last, now - self._begin_s)
         self._is_settled = last is not None and is_like and not last.num_drafts
         self._load, self._begin_s, self._num_accepted = load, now, 0
@@ -150,7 +151,7 @@ class Patient:
             self._costs.observe_plain(load, seconds)
             self._sample_due, self._sample_period = self._step + self._sample_period, min(2 * self._sample_period, SAMPLE_PERIOD[1])
             plain_s = self._costs.plain_s(load)
-            self._losses.earn_from(plain_s, SAVED_LOSS_STEPS * plain_s, WON_STEPS * plain_s)
+            self._losses.earn_from(plain_s, SAVED_LOSS_STEPS * plain_s, WON_STEPS * plain_s, -MAX_OWED_STEPS * plain_s)
             self._showing.earn_from(plain_s, SAVED_SHOW_STEPS * plain_s)
 
     def record_verified(self, seq_id: int, path: Sequence[int], depth: int) -> None:
@@ -192,8 +193,7 @@ class Patient:
             return [0] * count
         most = max(most, 1)  # to be counted
         limits = [most if seq_id not in known else self._limit_of(known[seq_id]) for seq_id in seq_ids] if known else [most] * count
-        if not any(limits):
-            self._rest_until = min([known[seq_id].rests_until for seq_id in seq_ids])
+        self._rest_until = 0 if any(limits) else min([known[seq_id].rests_until for seq_id in seq_ids])
         return limits
 
     def _samples(self) -> bool:
@@ -264,7 +264,9 @@ class Patient:
             wait = min(wait, self._next_wait) if wait <= MAX_WAIT else min(wait, MAX_ASK_WAIT)
             self._next_wait = min(2 * self._next_wait, MAX_WAIT)
             return wait
-        return min(max(self._probe_due - self._step - 1, 0), MAX_WAIT) if self._may_probe() else MAX_WAIT
+        if self._may_probe():
+            return min(max(self._probe_due - self._step - 1, 0), MAX_WAIT)
+        return min(self._pauses_until - self._step - 1, MAX_WAIT) if self._pauses_until > self._step else MAX_WAIT
 
     def invests(self) -> bool:
         return self._showing.left_s > 0

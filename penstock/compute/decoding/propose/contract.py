@@ -53,7 +53,8 @@ class Draftable:
     room: the maximum number of drafts. 0: the sequence has ended, and is shown once more, to a proposer that needs whole outputs.
     salt: the request's `cache_salt`. Tokens of one sequence may be proposed only to sequences of the same salt.
     states: if the proposer needs the buffer "hidden", the target's hidden states [n, width] (float32) of the n tokens before the newest
-        one, as far as they were computed since the last proposal for this sequence. Those of a cached prefix are never included.
+        one, as far as steps have output them without a gap since the last proposal for this sequence. Steps output none for a cached
+        prefix, nor while nothing is to be asked for long.
     verification: the outcome of its drafts in the step just made; None if it had none.
     state: the sampling state of the sequence, for `Sampler.guess`.
     sure: only drafts that are nearly always accepted are wanted, as far as the proposer can tell which ones are.

@@ -2,7 +2,7 @@
 import pytest
 
 from penstock.compute.decoding.control.contract import StepLoad
-from penstock.compute.decoding.control.patient import BACKOFF, MAX_WAIT, PROBE_WAIT, Patient
+from penstock.compute.decoding.control.patient import BACKOFF, LOSS_PAUSE, MAX_WAIT, PROBE_WAIT, Patient
 from penstock.compute.decoding.control.rates import PositionRates
 from tests.compute.decoding.control.engine import SimulatedEngine
 
@@ -159,6 +159,61 @@ def test_after_a_loss_nothing_is_drafted_for_a_while() -> None:
         now += 1e-2
     found.begin_step(now, load(1))
     assert found.limits([0], 0) is None and found._step < found._pauses_until
+
+
+@pytest.mark.parametrize("seconds", [0.1, 10.0])
+def test_steps_that_something_has_disturbed_do_not_end_drafting(seconds: float) -> None:
+    made = engine(1e-3, 1e-5, 0.95)
+    made.speedup(500)
+    usual, made.fixed = made.fixed, seconds
+    made.speedup(6)
+    made.fixed, before = usual, made.drafted_steps
+    made.speedup(2 * LOSS_PAUSE[1])
+    assert made.drafted_steps - before > 0.9 * LOSS_PAUSE[1]
+
+
+@pytest.mark.parametrize("answers", [0.0, 1.0])
+def test_a_question_that_something_has_disturbed_does_not_end_asking(answers: float) -> None:
+    made = engine(1e-3, 1e-5, 0.95, answers=answers)
+    made.speedup(500)
+    usual, made.propose, before = made.propose, 10.0, made.num_asked
+    while made.num_asked == before:
+        made.step()
+    made.propose, made.answers, before = usual, 1.0, made.drafted_steps
+    made.speedup(1000)
+    assert made.drafted_steps - before > 800
+
+
+def test_where_the_host_takes_long_between_steps_drafts_are_made_too() -> None:
+    """As with many sequences and log-probabilities."""
+    made = engine(1e-2, 1e-5, 0.95)
+    for _ in range(500):
+        made.speedup(1)
+        made.now += 2e-3
+    assert made.drafted_steps > 400
+
+
+def test_a_pause_ends_when_it_should() -> None:
+    found = observed(1e-6, 1)
+    found.limits([0], 0)
+    found._pauses_until, found._sample_due = found._step + 20, found._step + 100
+    assert found.limits([0], 0) is None
+    found.end_step(1.0, 0.0)
+    assert found.num_skippable() == 19
+
+
+def test_sequences_that_rest_do_not_put_off_questions_about_others() -> None:
+    found = observed(1e-6, 1)
+    found._sample_due = found._step + 1000
+    found.limits([0], 0)
+    found.record_proposal(0, 8, 8)
+    found._seqs[0].limit, found._seqs[0].rests_until = 0, found._step + 100
+    assert found.limits([0], 0) is None and found._rest_until > found._step
+    assert found.limits([0, 1], 0) is not None
+    found._asking.begin_step()
+    found.record_proposal(1, 8, 0)
+    found.end_step(1.0, 0.0)
+    assert found.num_skippable() <= 1
 
 
 def test_a_sequence_that_ended_is_forgotten_and_one_that_is_unknown_ignored() -> None:

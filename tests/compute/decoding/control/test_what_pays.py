@@ -143,7 +143,7 @@ def test_reading_a_context_costs_drafts_nothing():
 
 
 def test_observing_steps_does_not_use_up_the_budget():
-    """Where rows are expensive, observing 32 sequences takes longer than trials may."""
+    """Where rows are expensive, observing 32 sequences takes longer than drafts may lose."""
     engine = SimulatedEngine(fixed=1e-3, row=1e-4, acceptance=dict.fromkeys(range(32), 0.99), decide=1e-4)
     engine.speedup(2000)
     assert engine.speedup(1000) > 1.1
@@ -174,6 +174,7 @@ def test_steps_measured_beside_other_work_at_startup_do_not_make_drafts_look_lik
     engine.controller = Patient(measured, MAX_DRAFTS)
     engine.skip = Skip(engine.controller)
     assert engine.speedup(3000) > 0.97 and engine.drafted_steps > 0
+
 
 @pytest.mark.parametrize("right", [0.0, 0.3, 0.45])
 def test_drafts_lose_no_more_than_their_share_whatever_they_promise(monkeypatch: pytest.MonkeyPatch, right: float) -> None:

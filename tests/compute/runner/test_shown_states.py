@@ -1,0 +1,104 @@
+"""Which steps output hidden states for a proposer: those in which the drafter takes part. Before a question these are the last few."""
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from penstock.compute.decoding.control.contract import Always
+from penstock.compute.decoding.propose.contract import Draftable, Drafts
+from penstock.compute.decoding.sampler import Sampler
+from penstock.compute.runner.decoding import Decoding
+from penstock.compute.runner.drafter import SHOWN_STATES, Drafter
+from penstock.compute.runner.runner import Runner
+from penstock.core.clock import VirtualClock
+from penstock.core.needs import Needs
+from penstock.core.types import SamplingParams
+from tests.compute.runner.test_runner import PROGRAM, Rig, forward, info
+
+
+class Waiting(Always):
+    """Asks in each step that it observes, and skips as many after it as are next in `waits`."""
+
+    def __init__(self, waits: Sequence[int]) -> None:
+        super().__init__(2)
+        self.waits = iter(waits)
+        self.left = 0
+
+    def num_skippable(self) -> int:
+        return self.left
+
+    def skipped(self, num_steps: int) -> None:
+        self.left -= num_steps
+
+    def end_step(self, now: float, drafting_s: float) -> None:
+        self.left = next(self.waits)
+
+
+class Reading:
+    """Drafts nothing, and keeps what it is shown."""
+
+    needs = Needs(buffers=("hidden",))
+
+    def __init__(self) -> None:
+        self.shown: list[tuple[list[int], np.ndarray]] = []
+
+    def lookahead(self) -> int:
+        return 2
+
+    def propose(self, rows: Sequence[Draftable]) -> list[Drafts]:
+        for row in rows:
+            assert row.states is not None
+            self.shown.append((list(row.tokens), row.states))
+        return [Drafts() for _ in rows]
+
+    def forget(self, seq_id: int) -> None:
+        pass
+
+
+def drafting(waits: Sequence[int]) -> tuple[Rig, Reading]:
+    proposer, endless = Reading(), SamplingParams(temperature=0, max_tokens=None)
+    rig = Rig({0: info(6, params=endless), 1: info(5, seed=1, wants_embedding=True)})
+    drafter = Drafter(proposer, Waiting(waits), VirtualClock(), PROGRAM.vocab_size)
+    rig.runner = Runner(rig.backend, rig.runner._loaded, Decoding(Sampler([]), drafter), rig.runner._price, rig.backend.clock)
+    return rig, proposer
+
+
+def decode(rig: Rig, asks: tuple[tuple[int, int], ...], *others: tuple[int, int, int]) -> tuple[tuple[int, int], ...]:
+    plan = rig.plan((0, len(rig.tokens[0]) - 1, 1), *others)
+    tails = tuple([(seq_id, start, tuple(rig.tokens[seq_id][start:])) for seq_id, start in asks])
+    result = rig.runner.execute(replace(plan, tails=tails))
+    rig.tokens[0] += result.seqs[0].tokens
+    return result.asks
+
+
+@pytest.mark.parametrize("wait", [1, SHOWN_STATES - 1, SHOWN_STATES, SHOWN_STATES + 1, 12])
+def test_skipped_steps_output_no_states_but_for_the_last_few(wait: int) -> None:
+    rig, proposer = drafting((wait, wait, 99))
+    asks = rig.run((0, 0, 6)).asks
+    for _ in range(2 * (wait + 1)):
+        asks = decode(rig, asks)
+    num_shown = min(wait, SHOWN_STATES) + 1
+    one = [()] * (wait + 1 - num_shown) + [("hidden",)] * num_shown
+    assert [batch.wanted for batch in rig.backend.batches] == [("hidden",), *one, *one]
+    assert [len(states) for _, states in proposer.shown] == [6, num_shown, num_shown]
+    for tokens, states in proposer.shown:
+        assert tokens == rig.tokens[0][: len(tokens)]
+        assert states == pytest.approx(forward(tokens)["hidden"][-1 - len(states) : -1], abs=1e-4)
+
+
+def test_states_of_texts_that_are_only_embedded_are_not_kept() -> None:
+    rig, proposer = drafting((0, 0, 0))
+    rig.run((0, 0, 6), (1, 0, 5))
+    assert rig.backend.batches[0].wanted == ("hidden",) and [len(states) for _, states in proposer.shown] == [6]
+    assert rig.runner._cached[1].take_states() is None
+
+
+def test_an_embedding_in_a_step_without_the_drafter_leaves_no_states_to_it() -> None:
+    rig, proposer = drafting((12, 99))
+    asks = rig.run((0, 0, 6)).asks
+    for step in range(13):
+        asks = decode(rig, asks, *([(1, 0, 5)] if step == 1 else []))
+    wanted = [batch.wanted for batch in rig.backend.batches]
+    assert wanted[1:5] == [(), ("hidden",), (), ()]
+    assert [len(states) for _, states in proposer.shown] == [6, SHOWN_STATES + 1]
