@@ -2,9 +2,10 @@
 
 A heuristic, not an optimum (bin packing is NP-hard): models are placed one after the other, those that take the most devices first (first
 fit decreasing); each takes, of its configurations that meet the SLO, the one that adds least to the bill. Of few models, other orders and
-configurations are tried as well, as many as the effort allows: what leaves fewer models without a place wins, and what costs less and leaves
-out none but these. A replica of several devices needs them free in one node: it gets the fullest node that has them. A replica of one device may share it: memory adds up,
-and while others compute it waits, so that its times are divided by the share of time that they leave, which must still keep the SLO.
+configurations are tried as well, as many as the effort allows: what leaves fewer models without a place wins, and what costs less and
+leaves out none but these. A replica of several devices needs them free in one node: it gets the fullest node that has them. A replica of
+one device may share it: memory adds up, and while others compute it waits, so that its times are divided by the share of time that they
+leave, which must still keep the SLO.
 """
 import itertools
 from collections.abc import Mapping, Sequence
