@@ -37,7 +37,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.server.bodies.append((self.headers.get("Authorization"), body))  # type: ignore[attr-defined]
         self.server.slos.append(self.headers.get("x-slo"))  # type: ignore[attr-defined]
         if body.get("temperature") == 9:
-            self.answer(400, "application/json", json.dumps({"error": {"message": "too hot"}}).encode())
+            self.answer(400, "application/json", json.dumps({"error": {"message": body.get("user", "too hot")}}).encode())
             return
         if body.get("whole"):
             told = {"choices": [{"text": "a b", "finish_reason": "length"}], "usage": {"prompt_tokens": 8, "completion_tokens": 2}}
@@ -116,7 +116,13 @@ def test_a_server_is_told_the_slo_where_that_is_asked_for(penstock: Command, ser
 
 def test_a_server_that_refuses_everything(penstock: Command, served: Any) -> None:
     status, _, err = penstock(["bench", f"http://127.0.0.1:{served.server_port}", "--requests", "4", "--body", '{"temperature": 9}'])
-    assert status == 1 and "too hot" in err
+    assert status == 1 and "too hot" in err and "ignore" not in err
+
+
+def test_a_server_that_does_not_know_ignore_eos(penstock: Command, served: Any) -> None:
+    more = {"temperature": 9, "user": "Unrecognized request argument supplied: ignore_eos"}
+    status, _, err = penstock(["bench", f"http://127.0.0.1:{served.server_port}", "--requests", "2", "--body", json.dumps(more)])
+    assert status == 1 and "supplied: ignore_eos; --no-ignore-eos leaves that out" in err
 
 
 @pytest.mark.parametrize("named", [(), ("--served-model-name", "little")])

@@ -108,4 +108,4 @@ def test_a_whole_search(penstock: Command, tmp_path: Path, monkeypatch: pytest.M
     again, out, err = penstock(args)
     assert again == 0 and json.loads(out.splitlines()[-1])["best"] == found["best"] and "going on: " in err
     status, _, err = penstock([*args, "--seed", "1"])
-    assert status == 2 and "was begun with --seed not given, not 1" in err
+    assert status == 2 and "was begun without --seed, not with 1" in err

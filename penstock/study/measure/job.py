@@ -199,7 +199,8 @@ def _answered(result: Result) -> Result:
     if not counts.completed:
         told = counts.refusals | counts.errors
         reason = max(told, key=lambda each: told[each], default="no reason is known")
-        said = "; ".join((reason, *result.remedies))
+        without = ("--no-ignore-eos leaves that out, for servers that do not know it",) if "ignore_eos" in reason else ()
+        said = "; ".join((reason, *without, *result.remedies))
         raise PenstockError(f"none of {counts.measured} measured requests was answered; most often: {said}")
     return result
 

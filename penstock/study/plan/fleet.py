@@ -1,15 +1,24 @@
 """Several models over mixed devices: who runs where.
 
 A heuristic, not an optimum (bin packing is NP-hard): models are placed one after the other, those that take the most devices first (first
-fit decreasing); each takes, of its configurations that meet the SLO, the one that adds least to the bill. A replica of several devices
-needs them free in one node: it gets the fullest node that has them. A replica of one device may share it: memory adds up, and while others
-compute it waits, so that its times are divided by the share of time that they leave, which must still keep the SLO.
+fit decreasing); each takes, of its configurations that meet the SLO, the one that adds least to the bill. Of few models, other orders and
+configurations are tried as well, as many as the effort allows: what leaves fewer models without a place wins, and what costs less and
+leaves out none but these. A replica of several devices needs them free in one node: it gets the fullest node that has them. A replica of
+one device may share it: memory adds up, and while others compute it waits, so that its times are divided by the share of time that they
+leave, which must still keep the SLO.
 """
+import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from operator import le
 
 from penstock.core.catalogue.part import Part
 from penstock.study.plan.configuration import Configuration
+
+FEW = 12  # models, of which other ways are tried
+EFFORT = 200_000  # looks at a device, in which they are
+LEAST_USD = 1e-6  # an hour, that makes a difference
+Way = tuple[float, Configuration, "list[tuple[Device, Tenant]]"]  # what it adds to the bill, and the devices of each replica
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,40 +82,59 @@ class Fleet:
     def place(self, wishes: Sequence[Wish]) -> list[Placement]:
         """In the order of the wishes."""
         done: dict[int, Placement] = {}
-        for at in sorted(range(len(wishes)), key=lambda at: -_least_devices(wishes[at])):
-            done[at] = self._place(at, wishes[at])
+        order = sorted(range(len(wishes)), key=lambda at: -_least_devices(wishes[at]))
+        for at in order:
+            done[at] = self._place(at, wishes[at], self.ways(at, wishes[at]))
+        found = None
+        if 1 < len(wishes) <= FEW:
+            lost = frozenset(at for at, each in done.items() if each.configuration is None)
+            found = _Search(Fleet(self._parts, self._counts), wishes, lost, self.usd_per_hour()).run(order)
+        if found is not None:
+            self.devices = Fleet(self._parts, self._counts).devices
+            for at, row in found:
+                done[at] = self._place(at, wishes[at], [] if row is None else self.ways(at, replace(wishes[at], rows=[row])))
         return [done[at] for at in range(len(wishes))]
 
     def usd_per_hour(self) -> float:
         """Of the devices that are used."""
         return sum(cost_of(device.part) for device in self.devices if device.tenants)
 
-    def _place(self, at: int, wish: Wish) -> Placement:
-        best: tuple[float, Configuration, list[tuple[Device, Tenant]]] | None = None
-        good = [row for row in wish.rows if row.fits and row.meets_slo and row.hardware in self._parts]
-        if not good:
-            return Placement(wish.model, None, reason=wish.rows[0].reason if wish.rows else "there is no hardware for it")
-        for row in good:
+    def ways(self, at: int, wish: Wish) -> list[Way]:
+        """Where each of its configurations would run now, the one that adds least first."""
+        found: list[Way] = []
+        for row in _good(wish, self._parts):
             before = len(self.devices)
-            found = self._try(at, wish, row)
-            if found is not None:
-                added = sum({id(device): cost_of(device.part) for device, _ in found if not device.tenants}.values())
-                if best is None or added < best[0]:
-                    best = added, row, found
-            del self.devices[before:]  # only thought of; those of the best are put back when it is taken
-        if best is None:
-            return Placement(wish.model, None, reason=wanting(good[0]))
-        return self._take(wish, best)
+            devices = self._try(at, wish, row)
+            del self.devices[before:]  # only thought of; those of the way that is taken are put back
+            if devices is not None:
+                added = sum({id(device): cost_of(device.part) for device, _ in devices if not device.tenants}.values())
+                found.append((added, row, devices))
+        return sorted(found, key=lambda way: way[0])
 
-    def _take(self, wish: Wish, best: tuple[float, Configuration, list[tuple[Device, Tenant]]]) -> Placement:
-        added, row, found = best
-        numbers = []
-        for device, tenant in found:
-            if not any(device is each for each in self.devices):
+    def put(self, way: Way) -> None:
+        """Takes the devices."""
+        there = {id(device) for device in self.devices}
+        for device, tenant in way[2]:
+            if id(device) not in there:
+                there.add(id(device))
                 self.devices.append(device)
             device.tenants.append(tenant)
-            numbers.append(next(i for i, each in enumerate(self.devices) if each is device))
-        return Placement(wish.model, row, tuple(sorted(set(numbers))), added)
+
+    def put_back(self, way: Way, before: int) -> None:
+        """Frees them. `before`: devices that there were."""
+        for device, _ in reversed(way[2]):
+            device.tenants.pop()
+        del self.devices[before:]
+
+    def _place(self, at: int, wish: Wish, ways: Sequence[Way]) -> Placement:
+        if not ways:
+            good = _good(wish, self._parts)
+            lost = wish.rows[0].reason if wish.rows else "there is no hardware for it"
+            return Placement(wish.model, None, reason=wanting(good[0]) if good else lost)
+        added, row, devices = ways[0]
+        self.put(ways[0])
+        numbers = {id(device): number for number, device in enumerate(self.devices)}
+        return Placement(wish.model, row, tuple(sorted({numbers[id(device)] for device, _ in devices})), added)
 
     def _try(self, at: int, wish: Wish, row: Configuration) -> list[tuple[Device, Tenant]] | None:
         """The devices of each replica. They are taken for the time being, so that replicas do not get the same."""
@@ -153,6 +181,64 @@ class Fleet:
         self._nodes += 1
 
 
+@dataclass(slots=True)
+class _Search:
+    """Depth first through the orders of the models and the configurations of each. `lost`: the models without a place in the best way so
+    far, which costs so much an hour."""
+
+    fleet: Fleet
+    wishes: Sequence[Wish]
+    lost: frozenset[int]
+    usd: float
+    found: list[tuple[int, Configuration | None]] | None = None
+    effort: int = 0
+
+    def __post_init__(self) -> None:
+        self.wishes = [replace(wish, rows=undominated(wish)) for wish in self.wishes]
+
+    def run(self, order: Sequence[int]) -> list[tuple[int, Configuration | None]] | None:
+        """(model, its configuration), in the order in which they are to be placed; None where nothing better was found."""
+        for each in itertools.permutations(order):
+            if self.effort > EFFORT:
+                break
+            self.effort += 1
+            self._go_on(each, [], frozenset(), 0.0)
+        return self.found
+
+    def _go_on(self, order: Sequence[int], chosen: list[tuple[int, Configuration | None]], lost: frozenset[int], usd: float) -> None:
+        if not self._is_better(lost, usd):
+            return
+        if len(chosen) == len(order):
+            self.lost, self.usd, self.found = lost, usd, list(chosen)
+            return
+        at, before = order[len(chosen)], len(self.fleet.devices)
+        wish = self.wishes[at]
+        self.effort += sum(row.replicas for row in wish.rows) * (1 + before)
+        for way in self.fleet.ways(at, wish) if self.effort <= EFFORT else ():
+            self.fleet.put(way)
+            self._go_on(order, [*chosen, (at, way[1])], lost, usd + way[0])
+            self.fleet.put_back(way, before)
+        self._go_on(order, [*chosen, (at, None)], lost | {at}, usd)
+
+    def _is_better(self, lost: frozenset[int], usd: float) -> bool:
+        return len(lost) < len(self.lost) or (lost == self.lost and usd < self.usd - LEAST_USD)
+
+
+def undominated(wish: Wish) -> list[Configuration]:
+    """Its configurations that meet the SLO, without those that need no less than an earlier one in any respect."""
+    kept: list[Configuration] = []
+    needs: list[tuple[str, int, tuple[float, ...]]] = []
+    for row in wish.rows:
+        if row.fits and row.meets_slo:
+            share = row.tensor_parallel * row.pipeline_parallel
+            shared = (row.device_bytes or 0.0, row.running or 0.0, -_slack(row, wish.most_s)) if share == 1 else ()
+            mine = (row.replicas, *shared)
+            if not any((name, count) == (row.hardware, share) and all(map(le, theirs, mine)) for name, count, theirs in needs):
+                kept.append(row)
+                needs.append((row.hardware, share, mine))
+    return kept
+
+
 def wanting(row: Configuration) -> str:
     """Why there is no place for it."""
     share = row.tensor_parallel * row.pipeline_parallel
@@ -168,6 +254,10 @@ def cost_of(part: Part) -> float:
     if part.price is None:
         raise ValueError(f"{part.name} has no price")
     return part.price
+
+
+def _good(wish: Wish, parts: Mapping[str, Part]) -> list[Configuration]:
+    return [row for row in wish.rows if row.fits and row.meets_slo and row.hardware in parts]
 
 
 def _least_devices(wish: Wish) -> int:

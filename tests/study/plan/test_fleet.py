@@ -73,6 +73,22 @@ def test_the_larger_ones_are_placed_first_and_the_cheaper_way_is_taken() -> None
     assert shared_one.configuration == SMALL
 
 
+def test_of_few_models_the_cheapest_way_is_found_where_one_after_the_other_is_not_it() -> None:
+    row = replace(SMALL, device_bytes=11e9)
+    either = Wish("m", [row, replace(row, hardware="h100-sxm")], {"tpot": 0.05})
+    beside = wish(replace(SMALL, hardware="h100-sxm", running=0.1))
+    fleet, placements = placed([either, beside], None)
+    assert fleet.usd_per_hour() == PARTS["h100-sxm"].price == sum(each.added_usd_per_hour for each in placements)
+    assert [each.devices for each in placements] == [(0,), (0,)] and len(fleet.devices) == 1
+
+
+def test_of_few_models_one_leaves_its_place_to_those_that_have_no_other() -> None:
+    either = Wish("either", [replace(SMALL, running=0.9), replace(SMALL, running=0.9, hardware="h100-sxm")], {})
+    only = Wish("only", [replace(SMALL, running=0.9)], {})
+    _, placements = placed([either, only], {"h100-sxm": 1, "l4": 1})
+    assert [each.configuration and each.configuration.hardware for each in placements] == ["h100-sxm", "l4"]
+
+
 def test_what_was_not_feasible_alone_keeps_its_reason() -> None:
     row = replace(SMALL, fits=False, meets_slo=None, reason="needs more")
     assert placed([Wish("m", [row], {})], None)[1][0].reason == "needs more"

@@ -109,8 +109,8 @@ class Journal:
     def _check(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         differing = [name for name in {**before, **now} if before.get(name) != now.get(name)]
         if differing:
-            told = " and ".join(f"{name} {said(before.get(name))}, not {said(now.get(name))}" for name in differing)
-            raise UsageError(f"{self.path} was begun with {told}: give another --output, or --restart to start over")
+            told = " and ".join(said(name, before.get(name), now.get(name)) for name in differing)
+            raise UsageError(f"{self.path} was begun {told}: give another --output, or --restart to start over")
 
     def _write(self, line: Mapping[str, Any]) -> None:
         self._file.write(json.dumps(line).encode() + b"\n")
@@ -118,5 +118,9 @@ class Journal:
         os.fsync(self._file.fileno())
 
 
-def said(value: Any) -> str:
-    return "not given" if value is None else value if isinstance(value, str) else json.dumps(value)
+def said(name: str, before: Any, now: Any) -> str:
+    """How an argument differs. None: it was not given."""
+    was, is_ = (value if isinstance(value, str) else json.dumps(value) for value in (before, now))
+    if before is None:
+        return f"without {name}, not with {is_}"
+    return f"with {name} {was}, not {'without' if now is None else is_}"
