@@ -18,7 +18,7 @@ rarer, until drafts promise to add PARTING_GAIN to the speed, or more where few 
 
 **What drafts may lose** (`_observe`). Whatever was expected, each step with drafts is compared with the plain steps that would have yielded
 its tokens. What it took longer is spent from a budget of MAX_LOSS_SHARE of the time, and so is the time of asking; without budget there are
-no drafts.
+no drafts. Where the proposer had to be shown much that it had missed, drafts may repay that bit by bit.
 """
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -48,6 +48,7 @@ PROBE_FADE = 0.5  # weight of drafts that did not come true, once those of a pro
 LOSS_PAUSE = 32, 1024  # steps without drafts once the budget for losses is spent: at least, at most
 ODD, MAX_ODD = 1.5, 2  # a step that takes so many times what it should was disturbed by something else; so many in a row
 STAKE = 0.5  # time of a step that it holds then
+REPAID = 0.25  # of a step's time, with each step with drafts, of what it took to show the proposer what it had missed
 MAX_OWED_STEPS = LOSS_PAUSE[1] * MAX_LOSS_SHARE - STAKE  # time of steps that it may owe: what the longest pause earns back
 SAMPLE_PERIOD, SAMPLE_STEPS = (16, 128), 8  # steps from one of them to the next: at first, and at most; steps in which one is looked for
 IN_VAIN = 4  # times as long until the next one, after these
@@ -103,6 +104,7 @@ class Patient:
     _resumes_at: int = 0  # the next step that is observed
     _next_wait: int = 1  # at most, if nothing is offered
     _pauses_until: int = 0  # the step before which nothing is drafted, since the budget for losses was spent
+    _lent_s: float = 0.0  # that showing the proposer what it had missed took, and steps with drafts are still to repay
     _losses: Budget = field(default_factory=lambda: Budget(MAX_LOSS_SHARE, left_s=inf))
     _showing: Budget = field(default_factory=lambda: Budget(SHOW_SHARE))
 
@@ -142,9 +144,12 @@ class Patient:
             usual_s = plain_s + max(self._costs.expected_s(load), 0.0)
             self._num_odd = self._num_odd + 1 if seconds > ODD * usual_s else 0
             lasted_s = usual_s if 0 < self._num_odd <= MAX_ODD else seconds
-            self._losses.spend(lasted_s + self._asking.seconds - (1 + self._num_accepted / load.num_seqs) * plain_s)
+            repaid_s = min(self._lent_s, REPAID * plain_s)
+            self._lent_s -= repaid_s
+            self._losses.spend(lasted_s + self._asking.seconds + repaid_s - (1 + self._num_accepted / load.num_seqs) * plain_s)
             self._costs.observe_drafts(load, seconds)
             if self._losses.left_s < 0:
+                self._call_in()
                 steps = self._losses.steps_to(STAKE * plain_s)
                 self._pauses_until = self._step + min(max(steps, LOSS_PAUSE[0]), LOSS_PAUSE[1])
         elif self._is_settled:  # others find cold caches
@@ -246,14 +251,21 @@ class Patient:
         num_seqs, num_verified = (load.num_seqs, load.num_drafts) if load is not None else (0, 0)
         asking.end_step(self._step, self._sure, drafting_s, num_seqs)
         if asking.num_offered and not self._is_counting:
-            self._losses.spend(asking.more_s)
+            self._lent_s += asking.more_s
             self._next_wait = 1
         elif not asking.num_asked and not self._declines and self._next_wait == 1:
             pass  # nobody could be asked, and there were offers before
         elif self._costs.is_known() and not num_verified and not self._samples():  # whose time is known when the next step begins
             wait = self._wait()
+        if wait:
+            self._call_in()
         self._resumes_at = self._step + 1 + wait
         self._is_counting = self._declines = False
+
+    def _call_in(self) -> None:
+        """There are to be no drafts for a while that could repay what was lent for them."""
+        self._losses.spend(self._lent_s)
+        self._lent_s = 0.0
 
     def _wait(self) -> int:
         """Steps before the proposer is asked again, or a sequence may probe."""

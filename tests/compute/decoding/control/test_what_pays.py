@@ -237,3 +237,13 @@ def test_the_first_step_after_a_prompt_does_not_say_what_plain_steps_take() -> N
         now += seconds
         found.end_step(now, 0.0)
     assert found._costs.plain_s(StepLoad(2, 0, 0, True)) == pytest.approx(1e-4)
+
+
+@pytest.mark.parametrize(("right", "least"), [(0.95, 1.8), (0.5, 0.97), (0.0, 0.97)])
+def test_a_proposer_that_has_missed_much_is_shown_it_if_drafts_repay_that(right: float, least: float) -> None:
+    """After a hundred steps that takes it 14 steps, and asking 1.4. Drafts that were wrong at first may be right later."""
+    engine = SimulatedEngine(9e-4, 1e-6, dict.fromkeys(range(16), 0.0), propose=1.4e-3 / 16, catch_up=14e-3 / 1600, host=5e-5)
+    engine.speedup(3000)
+    engine.acceptance = dict.fromkeys(range(16), right)
+    engine.speedup(6000)
+    assert engine.speedup(4000) > least
