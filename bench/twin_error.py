@@ -13,7 +13,6 @@ import itertools
 import json
 import platform
 import statistics
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
@@ -150,9 +149,10 @@ def compare(machine: Machine, cut: Cut, loads: list[float], rounds: int, slo: An
         predicted, at_pace = (told(figures(samples, WARMUP, slo)) for samples in (played, again))
         spread = {name: max(run[name] for run, _ in runs[load]) / min(run[name] for run, _ in runs[load]) - 1
                   for name, value in measured.items() if value}
-        row = {"trace": cut.name, "requests": len(cut.rows), "load": load, "speed": speed, "engine": measured, "twin": predicted,
-               "error": errors(predicted, measured), "error_at_pace": errors(at_pace, measured), "spread": spread, "steps_slower": slower,
-               "twin_requests_per_min": rate}
+        row: dict[str, Any] = {
+            "trace": cut.name, "requests": len(cut.rows), "load": load, "speed": speed, "engine": measured, "twin": predicted,
+            "error": errors(predicted, measured), "error_at_pace": errors(at_pace, measured), "spread": spread, "steps_slower": slower,
+            "twin_requests_per_min": rate}
         for name in ("error", "error_at_pace", "spread"):
             shown = ", ".join(f"{key} {value:+.1%}" for key, value in row[name].items())
             print(f"{cut.name} at {load:.0%}, {name:13}: {shown}", flush=True)
@@ -185,7 +185,7 @@ def main() -> None:
         check_engine(config)
     recorder = Recorder()
     inner = start(config, listener=recorder)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for each in cuts:
         found = calibrate(inner, recorder, lambda line: None, args.phase)
         print(f"{found.num_steps:,} steps: single ones {found.error:.1%} off, all {found.drift:+.1%}; delay {found.delay_s * 1e6:.0f} us")
@@ -217,4 +217,4 @@ def kept(rows: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from penstock.compute.backends.contract import KVLayout
 from penstock.compute.backends.reference.backend import Options, Reference
@@ -14,8 +15,6 @@ from penstock.compute.models.decoder import build
 from penstock.compute.models.families.llama import FAMILY
 from penstock.compute.program import Program
 from penstock.study.compress.fused import FUSED
-
-Tensor = torch.Tensor
 
 
 class Model:
