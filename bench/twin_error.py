@@ -9,6 +9,7 @@ plan --calibrate`, with other prompts. Capacity is what the twin completes in a 
 slower. Errors are the twin's figure over the median of the engine's rounds, minus one. The last line is JSON.
 """
 import asyncio
+import contextlib
 import itertools
 import json
 import platform
@@ -30,9 +31,11 @@ from penstock.core.registry import fill, parse_pairs
 from penstock.core.work import StepWork
 from penstock.serve.engine.machine import processor
 from penstock.study.measure.arrivals.replay import Replay, ReplayOptions
-from penstock.study.measure.client.drive import Extent
-from penstock.study.measure.client.inside import Inner, play, start
+from penstock.study.measure.client.drive import Ahead, Extent
+from penstock.study.measure.client.inside import Inner, Inside, play, start
+from penstock.study.measure.client.openai import Wish
 from penstock.study.measure.client.precise import new_loop, no_collection
+from penstock.study.measure.client.target import Stopwatch
 from penstock.study.measure.datasets.traces import Left, Row, TraceOptions, cut, sessions
 from penstock.study.measure.load import Session
 from penstock.study.measure.metrics import Figures, Warmup, completed_per_s, figures
@@ -73,6 +76,14 @@ def cut_of(spec: str, requests: int) -> Cut:
     if len(rows) < 2 or rows[-1].at_s == rows[0].at_s:
         raise UsageError(f"--trace {spec} leaves {len(rows)} requests, and a replay needs two, at different times")
     return Cut(Path(path).stem, rows)
+
+
+def check(cut: Cut, inner: Inner) -> None:
+    """Raises RequestError for a request that the engine has no room for, before anything is measured."""
+    target = Inside(inner, Stopwatch(time.monotonic), Wish())
+    ahead = Ahead(cut.replay(1.0, IdWriter(inner.built.spec.vocab_size), "check"), target, Extent(len(cut.rows)))
+    while ahead.fill():
+        ahead.take()
 
 
 def twin(cut: Cut, speed: float, config: EngineConfig, pace: Pace, users: int | None = None) -> Played:
@@ -185,6 +196,11 @@ def main() -> None:
         check_engine(config)
     recorder = Recorder()
     inner = start(config, listener=recorder)
+    with parser.refusing(), contextlib.ExitStack() as stack:
+        stack.callback(inner.loop.stop)
+        for each in cuts:
+            check(each, inner)
+        stack.pop_all()
     rows: list[dict[str, Any]] = []
     for each in cuts:
         found = calibrate(inner, recorder, lambda line: None, args.phase)
