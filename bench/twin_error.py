@@ -57,6 +57,7 @@ class Cut:
 
     name: str
     rows: Sequence[Row]
+    scale: float  # that their lengths were multiplied with
 
     @property
     def gap_s(self) -> float:
@@ -65,7 +66,7 @@ class Cut:
 
     def replay(self, speed: float, writer: Any, seed: str) -> Iterator[tuple[float, Session]]:
         """Prompts of another seed share nothing with these: what is cached of one replay is of no use to the next."""
-        return Replay(ReplayOptions(speed)).schedule(sessions(iter(self.rows), writer, seed), "")
+        return Replay(ReplayOptions(speed)).schedule(sessions(iter(self.rows), writer, seed, self.scale), "")
 
 
 def cut_of(spec: str, requests: int) -> Cut:
@@ -75,7 +76,7 @@ def cut_of(spec: str, requests: int) -> Cut:
     rows = list(itertools.islice(cut(read_trace(path), options, Left()), requests))
     if len(rows) < 2 or rows[-1].at_s == rows[0].at_s:
         raise UsageError(f"--trace {spec} leaves {len(rows)} requests, and a replay needs two, at different times")
-    return Cut(Path(path).stem, rows)
+    return Cut(Path(path).stem, rows, options.scale)
 
 
 def check(cut: Cut, inner: Inner) -> None:

@@ -117,12 +117,13 @@ class TorchArrays:
         return int(array.numel() * array.element_size())
 
     def inference(self) -> AbstractContextManager[Any]:
-        return self._torch.inference_mode()
+        entered: AbstractContextManager[Any] = self._torch.inference_mode()
+        return entered
 
 
 def make_arrays(name: str, device: str, dtype: str) -> Arrays:
     """Raises UsageError on an unknown library, or a dtype that it does not compute in."""
-    libraries = {"numpy": NumpyArrays, "torch": TorchArrays}
+    libraries: dict[str, Any] = {"numpy": NumpyArrays, "torch": TorchArrays}
     if name not in libraries:
         raise UsageError(f"arrays={name} is not one of {', '.join(libraries)}")
     library = libraries[name]
@@ -130,4 +131,5 @@ def make_arrays(name: str, device: str, dtype: str) -> Arrays:
         raise UsageError(f"numpy computes on the cpu, not on {device!r}: arrays=torch may")
     if dtype not in library.dtypes:
         raise UsageError(f"the reference backend on {name} takes weights in {' or '.join(library.dtypes)}, not {dtype}")
-    return TorchArrays(device, dtype) if library is TorchArrays else NumpyArrays()
+    made: Any = TorchArrays(device, dtype) if library is TorchArrays else NumpyArrays()
+    return made

@@ -14,8 +14,7 @@ from penstock.compute.models.load.tensorfile import TensorFile
 from penstock.compute.models.load.weights import Forming, load_weights, tables_of
 from penstock.compute.quant.codes import UNSIGNED, Codes, Coding
 from penstock.compute.quant.int4 import Int4, Options
-from penstock.compute.quant.int8 import Int8
-from penstock.compute.quant.int8 import Options as Int8Options
+from penstock.compute.quant.int8 import Int8, Int8Options
 from penstock.compute.quant.native import best_rounding
 from penstock.compute.quant.none import Stored
 from penstock.compute.quant.rounding import Numpy
