@@ -46,7 +46,7 @@ class Arrays(Protocol):
 class NumpyArrays:
     """Computes in float32, whatever the weights were rounded to."""
 
-    dtypes = ("float32", "bfloat16", "float16")
+    dtypes: tuple[str, ...] = ("float32", "bfloat16", "float16")
     dtype = "float32"
     itemsize = 4
 
@@ -78,7 +78,7 @@ class NumpyArrays:
 class TorchArrays:
     """Computes in the dtype of the weights, on any device of torch's. Raises UsageError where torch is not installed."""
 
-    dtypes = ("float32", "bfloat16")
+    dtypes: tuple[str, ...] = ("float32", "bfloat16")
 
     def __init__(self, device: str, dtype: str) -> None:
         try:
@@ -131,5 +131,4 @@ def make_arrays(name: str, device: str, dtype: str) -> Arrays:
         raise UsageError(f"numpy computes on the cpu, not on {device!r}: arrays=torch may")
     if dtype not in library.dtypes:
         raise UsageError(f"the reference backend on {name} takes weights in {' or '.join(library.dtypes)}, not {dtype}")
-    made: Any = TorchArrays(device, dtype) if library is TorchArrays else NumpyArrays()
-    return made
+    return TorchArrays(device, dtype) if library is TorchArrays else NumpyArrays()
