@@ -113,7 +113,8 @@ class Clock(asyncio.Protocol):
         usage = {"prompt_tokens": 1, "completion_tokens": self._beat.tokens, "total_tokens": 1 + self._beat.tokens,
                  "prompt_tokens_details": {"cached_tokens": round(first_late_s * MICRO)},
                  "completion_tokens_details": {"reasoning_tokens": round((now - due_s) * MICRO)}}
-        ended = {"choices": [{"index": 0, **({"delta": {}} if self._chat else {"text": ""}), "finish_reason": "length"}]}
+        nothing: dict[str, Any] = {"delta": {}} if self._chat else {"text": ""}
+        ended = {"choices": [{"index": 0, **nothing, "finish_reason": "length"}]}
         self._transport.write(chunk(ended) + chunk({"choices": [], "usage": usage}) + chunk(b"[DONE]") + b"0\r\n\r\n")
 
 

@@ -14,7 +14,6 @@ import asyncio
 import json
 import platform
 import statistics
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +27,7 @@ from penstock.compute.fitted import Fitted
 from penstock.core.config import EngineConfig
 from penstock.serve.engine.machine import processor
 from penstock.serve.engine.state import state_of, with_begin
-from penstock.study.explain.case import Case
+from penstock.study.explain.case import Case, Lever
 from penstock.study.explain.explanation import Explanation, Moved, explain, gain, twin_error
 from penstock.study.explain.levers.batch import Batch
 from penstock.study.explain.levers.batching import BatchingMode
@@ -51,7 +50,7 @@ from penstock.study.measure.writers import IdWriter
 from penstock.study.plan.calibrate import Recorder, calibrate
 
 GOAL = 0.15
-LEVERS = {  # those that can be moved here
+LEVERS: dict[str, Lever] = {  # those that can be moved here
     "quantize-weights": Weights(), "quantize-kv": KV(), "larger-batch": Batch(), "batching-mode": BatchingMode(),
     "larger-kv-cache": Cache(), "speculation": Speculation(), "chunk-size": Chunk(), "prefix-caching": Prefix()}
 
@@ -213,4 +212,4 @@ def record(report: dict[str, Any], file: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -36,12 +36,14 @@ from versus.record import RESULTS, slug, today, write
 
 from penstock import LLM, SamplingParams, StructuredOutputsParams
 from penstock.compute.decoding.grammar.compiler import Compiler
+from penstock.compute.decoding.grammar.contract import Tokens
 from penstock.compute.decoding.grammar.masks import Masks, fill
 from penstock.compute.decoding.grammar.masks import Path as Rows
 from penstock.compute.decoding.grammar.matcher import Matcher
 from penstock.compute.decoding.masking import RowMasks
 from penstock.compute.decoding.sampler import Sampler
 from penstock.compute.decoding.state import RowState
+from penstock.compute.runner.runner import Runner
 from penstock.core.errors import RequestError
 from penstock.core.types import SeqInfo
 from penstock.serve.engine.build import make_compiler
@@ -128,11 +130,11 @@ def written(llm: LLM, found: Sequence[Any], num_tokens: int, form: str) -> list[
             llm._built.grammars.compile(wanted)
         except RequestError:
             continue
-        asked.append(SamplingParams(max_tokens=num_tokens, temperature=1.0, seed=number, structured_outputs=wanted))
-    outputs = llm.generate(["Here is the form:\n"] * len(asked), asked)
+        asked.append((wanted, SamplingParams(max_tokens=num_tokens, temperature=1.0, seed=number, structured_outputs=wanted)))
+    outputs = llm.generate(["Here is the form:\n"] * len(asked), [params for _, params in asked])
     ends = llm.get_tokenizer().eos_token_ids
-    return [(params.structured_outputs, [token for token in output.outputs[0].token_ids if token not in ends])
-            for params, output in zip(asked, outputs, strict=True)]
+    return [(wanted, [token for token in output.outputs[0].token_ids if token not in ends])
+            for (wanted, _), output in zip(asked, outputs, strict=True)]
 
 
 def figures(took: dict[str, list[float]]) -> dict[str, dict[str, float]]:
@@ -180,24 +182,28 @@ def main() -> None:
     if (steps := sum(len(tokens) for _, tokens in answers) // max(args.rows)) < LEAST_STEPS:
         parser.error(f"the answers to {len(answers)} schemas that can be obeyed make {steps} steps of {max(args.rows)} rows, but "
                          f"{LEAST_STEPS} are needed: give more --schemas, or fewer --rows")
+    runner = llm._engine._runner
+    assert isinstance(runner, Runner)
     size = llm._built.spec.vocab_size
     pieces = [text for token in range(size) if token not in own.special_ids and (text := own.token_bytes(token))]
     other: Made = made(args.vocabulary, pieces)
     spelled = [(wanted, other.spell(b"".join([own.token_bytes(token) for token in tokens]))) for wanted, tokens in answers]
-    rows = []
-    for name, tokens, num_tokens, replayed in (("brook", own, size, answers), ("made", other, other.size, spelled)):
+    rows: list[dict[str, Any]] = []
+    vocabularies: tuple[tuple[str, Tokens, int, Any], ...] = (
+        ("brook", own, size, answers), ("made", other, other.size, spelled))
+    for name, tokens, num_tokens, replayed in vocabularies:
         compiler = make_compiler(tokens, replace(llm._built.spec, vocab_size=num_tokens), MAX_LEN)
         for wanted, _ in replayed:
             compiler.compile(wanted)
         total = sum(len(tokens) for _, tokens in replayed)
         for num in args.rows:
             lanes = [Lane(compiler, islice(cycle(replayed), lane, None)) for lane in range(num)]
-            found = figures(replay(compiler, llm._engine._runner._sampler, lanes, total // num))
+            found = figures(replay(compiler, runner._sampler, lanes, total // num))
             rows.append({"vocabulary": name, "tokens": num_tokens, "rows": num, "steps": total // num, **found})
             told = "; ".join(f"{stage} " + " ".join(f"{key} {value:g}" for key, value in each.items()) for stage, each in found.items())
             print(f"{name} ({num_tokens} tokens), {num} rows: {told}", flush=True)
     result = {"bench": "grammar_mask", "machine": processor().model, "date": today(), "schemas": len(answers), "form": args.form,
-              "goal_us": GOAL_US, "reached": all(row["token"]["p50"] <= GOAL_US for row in rows), "rows": rows}  # type: ignore[index]
+              "goal_us": GOAL_US, "reached": all(row["token"]["p50"] <= GOAL_US for row in rows), "rows": rows}
     if args.record:
         write(result, RESULTS / f"{today()[:10]}-{slug(processor().model)}-grammar_mask.json")
     print(json.dumps(result))

@@ -23,7 +23,7 @@ import numpy as np
 from versus.arguments import Parser, listed, one_of, whole
 
 from penstock.compute.backends.contract import NO_COPIES, Batch, KVLayout
-from penstock.compute.backends.cpu.backend import Cpu, Options
+from penstock.compute.backends.cpu.backend import Cpu, CpuOptions
 from penstock.compute.program import KVSpec, Op, Program, WeightSpec
 from penstock.compute.quant.codes import Codes
 from penstock.compute.quant.native import best_rounding
@@ -64,7 +64,7 @@ def ours(weight: Array, codes: Codes | None, rows: Array, copies: int, args: arg
     outputs = {"logits": "logits"} | ({"last": last} if args.check else {})
     program = Program(tuple(ops), buffers, specs, KVSpec(0, 1, 1), 1, 1, outputs, ("x",))
     kernels, dtype = "avx2" if args.isa == "avx2" else "auto", "float32" if form == "f32" else "bfloat16"
-    backend = Cpu(Options(kernels), dtype, "int8" if form == "int8a8" else "")
+    backend = Cpu(CpuOptions(kernels), dtype, "int8" if form == "int8a8" else "")
     given = weight if codes is None else codes
     loaded = backend.load(program, {"table": np.zeros((1, 1), np.float32)} | dict.fromkeys(names, given), KVLayout(1, 1), args.threads)
     count, nothing = len(rows), np.zeros(0, np.int64)

@@ -92,7 +92,7 @@ class Found:
         middle = dict((distribution(ratios) if self.independent else grouped_distribution(self.ratios)).percentiles)[50]
         share = dict(distribution(self.shares).percentiles)[50] if self.shares else None
         return Row(workload, propose, concurrency, middle.value, min(ratios), middle.low, middle.high,
-                   statistics.median(itertools.chain(*self.decoding)), share and share.value, share and share.high,
+                   statistics.median(itertools.chain(*self.decoding)), share.value if share else None, share.high if share else None,
                    self.drafting.tokens_per_draft_pass, self.drafting.num_drafted,
                    self.drafting.num_accepted)
 
@@ -287,7 +287,7 @@ def ready(args: argparse.Namespace) -> tuple[str, dict[str, prompts.Asks]]:
     for name, concurrency in itertools.product(("", *args.propose), args.concurrency):
         check_engine(config_of(model, name, concurrency, args))
     asked = [ask for name in args.workloads for ask in makers[name](max(args.concurrency))]
-    if max(len(ask.prompt) + ask.params.max_tokens for ask in asked) > LENGTH:
+    if max(len(ask.prompt) + (ask.params.max_tokens or 0) for ask in asked) > LENGTH:
         room = LENGTH - max(len(ask.prompt) for ask in asked)
         most = room // (2 if "mixed" in args.workloads else 1)
         raise UsageError(f"a request has room for {LENGTH:,} tokens, its prompt included: --new {args.new:,} must be at most {most:,}")

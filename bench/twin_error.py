@@ -9,11 +9,11 @@ plan --calibrate`, with other prompts. Capacity is what the twin completes in a 
 slower. Errors are the twin's figure over the median of the engine's rounds, minus one. The last line is JSON.
 """
 import asyncio
+import contextlib
 import itertools
 import json
 import platform
 import statistics
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
@@ -31,9 +31,11 @@ from penstock.core.registry import fill, parse_pairs
 from penstock.core.work import StepWork
 from penstock.serve.engine.machine import processor
 from penstock.study.measure.arrivals.replay import Replay, ReplayOptions
-from penstock.study.measure.client.drive import Extent
-from penstock.study.measure.client.inside import Inner, play, start
+from penstock.study.measure.client.drive import Ahead, Extent
+from penstock.study.measure.client.inside import Inner, Inside, play, start
+from penstock.study.measure.client.openai import Wish
 from penstock.study.measure.client.precise import new_loop, no_collection
+from penstock.study.measure.client.target import Stopwatch
 from penstock.study.measure.datasets.traces import Left, Row, TraceOptions, cut, sessions
 from penstock.study.measure.load import Session
 from penstock.study.measure.metrics import Figures, Warmup, completed_per_s, figures
@@ -55,6 +57,7 @@ class Cut:
 
     name: str
     rows: Sequence[Row]
+    scale: float  # that their lengths were multiplied with
 
     @property
     def gap_s(self) -> float:
@@ -63,7 +66,7 @@ class Cut:
 
     def replay(self, speed: float, writer: Any, seed: str) -> Iterator[tuple[float, Session]]:
         """Prompts of another seed share nothing with these: what is cached of one replay is of no use to the next."""
-        return Replay(ReplayOptions(speed)).schedule(sessions(iter(self.rows), writer, seed), "")
+        return Replay(ReplayOptions(speed)).schedule(sessions(iter(self.rows), writer, seed, self.scale), "")
 
 
 def cut_of(spec: str, requests: int) -> Cut:
@@ -73,7 +76,15 @@ def cut_of(spec: str, requests: int) -> Cut:
     rows = list(itertools.islice(cut(read_trace(path), options, Left()), requests))
     if len(rows) < 2 or rows[-1].at_s == rows[0].at_s:
         raise UsageError(f"--trace {spec} leaves {len(rows)} requests, and a replay needs two, at different times")
-    return Cut(Path(path).stem, rows)
+    return Cut(Path(path).stem, rows, options.scale)
+
+
+def check(cut: Cut, inner: Inner) -> None:
+    """Raises RequestError for a request that the engine has no room for, before anything is measured."""
+    target = Inside(inner, Stopwatch(time.monotonic), Wish())
+    ahead = Ahead(cut.replay(1.0, IdWriter(inner.built.spec.vocab_size), "check"), target, Extent(len(cut.rows)))
+    while ahead.fill():
+        ahead.take()
 
 
 def twin(cut: Cut, speed: float, config: EngineConfig, pace: Pace, users: int | None = None) -> Played:
@@ -150,9 +161,10 @@ def compare(machine: Machine, cut: Cut, loads: list[float], rounds: int, slo: An
         predicted, at_pace = (told(figures(samples, WARMUP, slo)) for samples in (played, again))
         spread = {name: max(run[name] for run, _ in runs[load]) / min(run[name] for run, _ in runs[load]) - 1
                   for name, value in measured.items() if value}
-        row = {"trace": cut.name, "requests": len(cut.rows), "load": load, "speed": speed, "engine": measured, "twin": predicted,
-               "error": errors(predicted, measured), "error_at_pace": errors(at_pace, measured), "spread": spread, "steps_slower": slower,
-               "twin_requests_per_min": rate}
+        row: dict[str, Any] = {
+            "trace": cut.name, "requests": len(cut.rows), "load": load, "speed": speed, "engine": measured, "twin": predicted,
+            "error": errors(predicted, measured), "error_at_pace": errors(at_pace, measured), "spread": spread, "steps_slower": slower,
+            "twin_requests_per_min": rate}
         for name in ("error", "error_at_pace", "spread"):
             shown = ", ".join(f"{key} {value:+.1%}" for key, value in row[name].items())
             print(f"{cut.name} at {load:.0%}, {name:13}: {shown}", flush=True)
@@ -185,7 +197,12 @@ def main() -> None:
         check_engine(config)
     recorder = Recorder()
     inner = start(config, listener=recorder)
-    rows = []
+    with parser.refusing(), contextlib.ExitStack() as stack:
+        stack.callback(inner.loop.stop)
+        for each in cuts:
+            check(each, inner)
+        stack.pop_all()
+    rows: list[dict[str, Any]] = []
     for each in cuts:
         found = calibrate(inner, recorder, lambda line: None, args.phase)
         print(f"{found.num_steps:,} steps: single ones {found.error:.1%} off, all {found.drift:+.1%}; delay {found.delay_s * 1e6:.0f} us")
@@ -217,4 +234,4 @@ def kept(rows: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -51,10 +51,10 @@ def nats(judge: LLM, asked: Sequence[Tokens], found: Sequence[Tokens]) -> float:
     """What a token of the answers takes, mean."""
     whole = [{"prompt_token_ids": [*prompt, *answer]} for prompt, answer in zip(asked, found, strict=True)]
     outputs = judge.generate(whole, SamplingParams(max_tokens=1, prompt_logprobs=0))
-    losses = []
+    losses: list[float] = []
     for prompt, answer, output in zip(asked, found, outputs, strict=True):
-        told = output.prompt_logprobs[len(prompt) :]
-        losses += [-each[token].logprob for token, each in zip(answer, told, strict=True)]
+        told = (output.prompt_logprobs or [])[len(prompt) :]
+        losses += [-each[token].logprob for token, each in zip(answer, told, strict=True) if each]
     return sum(losses) / len(losses)
 
 

@@ -65,7 +65,7 @@ class Stream:
         rng = np.random.default_rng(seed)
         windows, at = [], int(rng.integers(length))
         while at + length + 1 < len(self.ids):
-            begin = self.starts[min(np.searchsorted(self.starts, at), len(self.starts) - 1)]
+            begin = self.starts[min(int(np.searchsorted(self.starts, at)), len(self.starts) - 1)]
             if not 0 <= begin - at <= length // 2 or begin + length > len(self.ids):
                 begin = at + 1
             windows.append(np.concatenate([[BEGIN], self.ids[begin : begin + length]]))

@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from model import Model
 from shapes import SHAPES
+from torch import Tensor
 from train import Plan, Run, go, options
 
-Tensor = torch.Tensor
 HARD_SHARE = 0.3  # of the loss: cross-entropy with the teacher's first choice, which is what a greedy draft must hit
 
 

@@ -42,7 +42,7 @@ def agreement(student: Model, asked: list[list[int]], answered: list[list[int]])
 def copied(model: Model, passages: list[str], tokenizer: Tokenizer, count: int = 64, characters: int = 600) -> float:
     """Share of tokens chosen right where the beginning of a passage stands a second time, from its ninth token on."""
     same = total = 0
-    beginnings = [passage[:characters] for passage in passages[:: len(passages) // count]]
+    beginnings = [passage[:characters] for passage in passages[:: max(1, len(passages) // count)]]
     for encoded in tokenizer.encode_batch(beginnings, add_special_tokens=False):
         text = [data.BEGIN, *encoded.ids, *tokenizer.encode("\n\n", add_special_tokens=False).ids, *encoded.ids]
         wanted = text[-len(encoded.ids) + 8 :]

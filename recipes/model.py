@@ -7,15 +7,14 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from penstock.compute.backends.contract import KVLayout
-from penstock.compute.backends.reference.backend import Options, Reference
+from penstock.compute.backends.reference.backend import Reference, ReferenceOptions
 from penstock.compute.models.decoder import build
 from penstock.compute.models.families.llama import FAMILY
 from penstock.compute.program import Program
 from penstock.study.compress.fused import FUSED
-
-Tensor = torch.Tensor
 
 
 class Model:
@@ -24,7 +23,7 @@ class Model:
     def __init__(self, config: dict[str, Any], seed: int) -> None:
         self.config = config
         self.program: Program = build(FAMILY.spec(config), FAMILY.names)
-        self.backend = Reference(Options(arrays="torch"), fused=FUSED)
+        self.backend = Reference(ReferenceOptions(arrays="torch"), fused=FUSED)
         rng = np.random.default_rng(seed)
         weights = {name: self._initial(name, w.shape, rng) for name, w in self.program.weights.items()}
         self.loaded = self.backend.load(self.program, weights, KVLayout(num_blocks=0, block_size=1))

@@ -34,7 +34,7 @@ def schedule(done: float) -> float:
 @torch.no_grad()
 def held_out_loss(model: Model, stream: data.Stream, windows: int = 48, length: int = 1024) -> float:
     chosen = torch.from_numpy(stream.epoch(data.Mix(length), seed=0)[:windows].astype(np.int64))
-    return sum(model.loss(chosen[at : at + 4]).item() for at in range(0, len(chosen), 4)) / math.ceil(len(chosen) / 4)
+    return sum(float(model.loss(chosen[at : at + 4])) for at in range(0, len(chosen), 4)) / math.ceil(len(chosen) / 4)
 
 
 @dataclass(frozen=True)

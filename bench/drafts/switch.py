@@ -1,7 +1,7 @@
 """One engine that answers with drafts and without: two engines differ by where their memory lies, by up to 6 %."""
 from collections.abc import Sequence
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
 
 from drafts.turns import Ask, Ran, run
 from penstock.serve.engine.engine import Engine
@@ -34,13 +34,14 @@ class Switch:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._drafter = engine._runner._drafter  # nothing but the runner knows of it
+        self._runner = cast(Any, engine._runner)
+        self._drafter = self._runner._drafter  # nothing but the runner knows of it
 
     def on(self) -> None:
-        self._engine._runner._drafter = self._drafter
+        self._runner._drafter = self._drafter
 
     def run(self, requests: Sequence[Ask], drafts: bool) -> tuple[Ran, float]:
         """And the share of its time that the drafter took."""
-        timed = self._engine._runner._drafter = Timed(self._drafter) if drafts and self._drafter is not None else None
+        timed = self._runner._drafter = Timed(self._drafter) if drafts and self._drafter is not None else None
         ran = run({"": self._engine}, requests)[""]
         return ran, 0.0 if timed is None else timed.seconds / ran.seconds

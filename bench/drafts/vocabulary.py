@@ -16,7 +16,7 @@ class Made:
         self._spelled = spelled
         self._ids = {text: token for token, text in enumerate(spelled)}
         self._longest = max(map(len, spelled))
-        self.eos_token_ids = (len(spelled),)
+        self.eos_token_ids: tuple[int, ...] = (len(spelled),)
         self.special_ids = frozenset(self.eos_token_ids)
         self.size = len(spelled) + 1
 

@@ -2,14 +2,16 @@
 
 For timing alone: a sequence's cache is one piece, and a step writes to its end. `check` holds it against transformers.
 """
+from typing import Any
+
 import torch
+from torch import Tensor
 from torch.nn.functional import linear, silu
 
 from gpu.probes import attention
 from penstock.core.modelspec import ModelSpec
 
 torch._dynamo.config.recompile_limit = 64  # one, more, and other strides of sequences and rows, for each model
-Tensor = torch.Tensor
 
 
 @torch.compile(dynamic=True)
@@ -80,7 +82,7 @@ class Decoder:
         before."""
         count, rows = tokens.shape
         depth, spec = caches[0][0].shape[1], self.spec
-        eps, theta, half = spec.norm_eps, spec.layers[0].rope.theta, spec.head_dim // 2
+        eps, theta, half = spec.norm_eps, theta_of(spec), spec.head_dim // 2
         positions = torch.arange(depth - rows, depth, device="cuda", dtype=torch.float32)
         angles = positions[:, None] * theta ** (-torch.arange(half, device="cuda", dtype=torch.float32) / half)
         x, residual = self.table[tokens], torch.zeros((), device="cuda", dtype=self.dtype)
@@ -95,6 +97,12 @@ class Decoder:
         return linear(norm(x[:, -1], residual[:, -1], self.last, eps)[0], self.table)
 
 
+def theta_of(spec: ModelSpec) -> float:
+    rope = spec.layers[0].rope
+    assert rope is not None
+    return rope.theta
+
+
 def check(spec: ModelSpec, normed_heads: bool) -> float:
     """How far the logits of a prompt and of the token after it are from transformers' with the same weights, in float32: the norm of the
     difference over that of the logits."""
@@ -102,11 +110,11 @@ def check(spec: ModelSpec, normed_heads: bool) -> float:
 
     torch.backends.cuda.matmul.allow_tf32 = False
     ours = Decoder(spec, normed_heads, torch.float32)
-    told = {
+    told: dict[str, Any] = {
         "vocab_size": spec.vocab_size, "hidden_size": spec.hidden_size, "intermediate_size": spec.intermediate_size,
         "num_hidden_layers": len(spec.layers), "num_attention_heads": spec.num_heads, "num_key_value_heads": spec.num_kv_heads,
         "head_dim": spec.head_dim, "rms_norm_eps": spec.norm_eps, "tie_word_embeddings": True,
-        "rope_parameters": {"rope_type": "default", "rope_theta": spec.layers[0].rope.theta}}
+        "rope_parameters": {"rope_type": "default", "rope_theta": theta_of(spec)}}
     config, kind = (Qwen3Config(**told), Qwen3ForCausalLM) if normed_heads else (LlamaConfig(**told), LlamaForCausalLM)
     theirs = kind(config).to("cuda", torch.float32).eval()
     wide, narrow = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim

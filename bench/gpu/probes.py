@@ -2,6 +2,7 @@
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -33,7 +34,7 @@ def copies() -> Iterator[tuple[int, float]]:
     for size in COPIED:
         source = torch.ones(size, dtype=torch.uint8, device="cuda")
         target = torch.empty_like(source)
-        yield size, 2 * size / seconds(lambda target=target, source=source: target.copy_(source))
+        yield size, 2 * size / seconds(partial(target.copy_, source))
 
 
 def bf16(out: int, inner: int, rows: int) -> Product:
@@ -105,7 +106,7 @@ def prompts() -> Iterator[tuple[int, float]]:
     for count in PROMPTS:
         q, (k, v) = normal(1, HEADS, count, HEAD_DIM), (normal(1, KV_HEADS, count, HEAD_DIM) for _ in range(2))
         operations = 4 * HEADS * HEAD_DIM * count * (count + 1) / 2
-        yield count, operations / seconds(lambda q=q, k=k, v=v: attention(q, k, v, causal=True))
+        yield count, operations / seconds(partial(attention, q, k, v, causal=True))
 
 
 def caches() -> Iterator[tuple[int, int, float]]:
@@ -115,7 +116,12 @@ def caches() -> Iterator[tuple[int, int, float]]:
         turns = max(1, round(BEYOND_CACHES / num_bytes))
         q = normal(count, HEADS, 1, HEAD_DIM)
         kept = [[normal(count, KV_HEADS, depth, HEAD_DIM) for _ in range(2)] for _ in range(turns)]
-        yield count, depth, num_bytes * turns / seconds(lambda q=q, kept=kept: [attention(q, k, v) for k, v in kept])
+        yield count, depth, num_bytes * turns / seconds(partial(_attend, q, kept))
+
+
+def _attend(q: torch.Tensor, kept: list[list[torch.Tensor]]) -> None:
+    for k, v in kept:
+        attention(q, k, v)
 
 
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = False) -> torch.Tensor:

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,12 +19,13 @@ from penstock.study.plan.request import model_of
 
 MOST_OFF = {"products": 0.01, "decoder": 1e-4}  # of a norm; bf16, and float32
 ENERGY_S = 4.0
-SMALL = {"num_heads": 8, "hidden_size": 512, "intermediate_size": 1024, "vocab_size": 1000}
+SMALL: dict[str, Any] = {"num_heads": 8, "hidden_size": 512, "intermediate_size": 1024, "vocab_size": 1000}
 
 
 def small(spec: ModelSpec) -> ModelSpec:
     """Of the same kind, with two layers, and no scaling of positions: the timing decoder has none."""
-    plain = replace(spec.layers[0], rope=replace(spec.layers[0].rope, scaling="none"))
+    rope = spec.layers[0].rope
+    plain = replace(spec.layers[0], rope=rope and replace(rope, scaling="none"))
     return replace(spec, layers=(plain,) * 2, num_kv_heads=2, **SMALL)
 
 
@@ -91,7 +93,7 @@ def limits(layers: list[str], part_ops: dict[str, float]) -> dict[str, Any]:
     for layer in layers:
         for form in probes.FORMATS:
             for rows in probes.rows_of(form):
-                tried(f"products {layer} {form} {rows}", lambda layer=layer, form=form, rows=rows: probes.products(form, layer, rows))
+                tried(f"products {layer} {form} {rows}", partial(probes.products, form, layer, rows))
     for name, told in found.items():
         print(name, _shares(name, told, part_ops))
     return found

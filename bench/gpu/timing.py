@@ -39,4 +39,4 @@ def _window(graph: torch.cuda.CUDAGraph, replays: int) -> float:
         graph.replay()
     end.record()
     torch.cuda.synchronize()
-    return begin.elapsed_time(end) * 1e-3 / replays
+    return float(begin.elapsed_time(end)) * 1e-3 / replays

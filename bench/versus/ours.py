@@ -10,11 +10,11 @@ from versus.contest import Contestant, Entry
 from versus.library import Library, Recipe
 from versus.place import Place
 from versus.served import Route, Served
-from versus.trace import Ask, drive
+from versus.trace import WARM, Ask, drive
 from versus.worker import Run, RunResult, Task, serve
 
 # format -> (bits of a weight, fields of EngineConfig)
-FORMATS: Mapping[str, tuple[int, Mapping[str, str]]] = {
+FORMATS: Mapping[str, tuple[int, dict[str, Any]]] = {
     "bf16": (16, {"quant": "none"}),
     "int8": (8, {"quant": "int8"}),
     "int4": (4, {"quant": "int4:group=32"}),
@@ -82,7 +82,7 @@ def load(task: Task) -> tuple[str, Run]:
             times = drive(Steps(built.engine), trace, built.spec.vocab_size)
         return RunResult(times, figures(records))
 
-    run([Ask(0.0, 64, 8, 1)])
+    run([WARM])
     return version(), run
 
 

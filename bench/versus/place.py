@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from versus.points import Point
+from versus.trace import WARM
 from versus.worker import Task
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class Place:
 
     @property
     def max_tokens(self) -> int:
-        return max(point.max_tokens for point in self.points)
+        return max(WARM.num_prompt + WARM.num_new, *[point.max_tokens for point in self.points])
 
     @property
     def kv_tokens(self) -> int:

@@ -21,6 +21,9 @@ class Ask:
         return [rng.randrange(vocab_size // 16, vocab_size // 2) for _ in range(self.num_prompt)]
 
 
+WARM = Ask(0.0, 64, 8, 1)  # before anything is timed
+
+
 @dataclass(frozen=True, slots=True)
 class Times:
     """When the tokens of one ask came, in seconds after the begin of the run."""

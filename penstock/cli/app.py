@@ -12,7 +12,7 @@ from penstock.cli.foreign import instead
 from penstock.cli.plugins import CommandOfPlugins
 from penstock.core.errors import FAILED, WRONG_USAGE, PenstockError
 
-WrongUsage = typer.BadParameter.__bases__[0]  # what typer raises for an unknown option or command, wherever it takes it from
+WrongUsage: Any = typer.BadParameter.__bases__[0]  # what typer raises for an unknown option or command, wherever it takes it from
 
 
 def invoke(args: Sequence[str]) -> int:
@@ -53,7 +53,7 @@ def hint(error: Any) -> str:
     """What else the user may have meant: text that stands alone is no prompt."""
     command = None if error.ctx is None else error.ctx.command
     flags = [parameter.opts[-1] for parameter in getattr(command, "params", ()) if parameter.name == "prompt"]
-    if not flags or "extra argument" not in error.format_message():
+    if command is None or not flags or "extra argument" not in error.format_message():
         return ""
     return f": give the prompt with {flags[0]}, as in: penstock {command.name} MODEL {flags[0]} 'Once upon a time'"
 

@@ -47,8 +47,8 @@ def show(found: Any) -> None:
     console.print()
     for line in draw(found.hardware, width=width):
         console.print(Text.assemble(*((cell.text, COLOURS.get(cell.dtype or "", "")) for cell in line)), no_wrap=True, crop=False)
-    for line in doubts(found):
-        console.print(wrapped(line, width, 2))
+    for doubt in doubts(found):
+        console.print(wrapped(doubt, width, 2))
 
 
 def doubts(found: Any) -> list[str]:

@@ -35,7 +35,7 @@ class Attends:
         if not others:
             read, pairs = work.windowed(self.window)
             return read, pairs * first.pair
-        read = operations = 0
+        read = operations = 0.0
         for count, rows, total in work.sequences():
             pairs = rows * total - rows * (rows - 1) // 2
             read += count * total

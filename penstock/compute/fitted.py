@@ -106,8 +106,8 @@ def from_json(told: Mapping[str, Any]) -> Fitted:
     if not windows or not any(rows_s):
         raise ValueError("no step takes time, or none sees anything")
     extra = Extra(*map(amount, told.get("extra", ())))
-    return Fitted(rows, rows_s, *(amount(told[name]) for name in ("seq_s", "logit_s", "read_s", "pair_s")), windows, extra,
-                  amount(told.get("logits_s", 0.0)))
+    seq_s, logit_s, read_s, pair_s = (amount(told[name]) for name in ("seq_s", "logit_s", "read_s", "pair_s"))
+    return Fitted(rows, rows_s, seq_s, logit_s, read_s, pair_s, windows, extra, amount(told.get("logits_s", 0.0)))
 
 
 def seen(work: StepWork, windows: Sequence[tuple[int | None, int]]) -> tuple[float, float]:
@@ -140,8 +140,10 @@ def fit(timed: Sequence[Timed], windows: Sequence[tuple[int | None, int]] = ((No
     for _ in range(ROUNDS):
         found = nonnegative(columns * weights[:, None], seconds * weights)
         weights = 1 / np.sqrt(np.maximum(columns @ found, 0.1 * seconds))
-    climbed, each = np.cumsum(found[: len(knots)]), found[len(knots) :].tolist()
-    return Fitted(tuple(int(knot) for knot in knots), tuple(climbed.tolist()), *each[:4], tuple(windows), Extra(*each[4:]))
+    climbed = np.cumsum(found[: len(knots)])
+    seq_s, logit_s, read_s, pair_s, *extra = found[len(knots) :].tolist()
+    return Fitted(tuple(int(knot) for knot in knots), tuple(climbed.tolist()), seq_s, logit_s, read_s, pair_s, tuple(windows),
+                  Extra(*extra))
 
 
 def cold(around: Around) -> float:

@@ -37,7 +37,8 @@ class Weight:
 
     def rounded(self, piece: Array | Codes) -> Array:
         """A piece as numbers: what codes mean, or what is left of numbers in the weight's dtype."""
-        return piece.astype(DTYPES[self.form], copy=False) if isinstance(self.form, str) else piece.dequantize()
+        numbers: Any = piece
+        return numbers.astype(DTYPES[self.form], copy=False) if isinstance(self.form, str) else numbers.dequantize()
 
 
 Given = Array | Codes | Weight
@@ -80,4 +81,4 @@ def form_bytes(form: Form, shape: tuple[int, ...]) -> int:
         row = columns * DTYPES[form].itemsize
     else:
         row = round(columns * form.bits_per_weight / 8) + UNIT_BYTES * form.has_units
-    return math.prod(shape[:-1]) * row
+    return int(math.prod(shape[:-1]) * row)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from penstock.compute.backends.contract import Batch, KVLayout
-from penstock.compute.backends.reference.backend import Options, Reference
+from penstock.compute.backends.reference.backend import Reference, ReferenceOptions
 from penstock.compute.models import hf
 from penstock.compute.models.decoder import build
 from penstock.compute.models.families import TABLE
@@ -34,7 +34,7 @@ class Model:
         """`dtype` is computed in, `weights` (the same, unless given) is what they are rounded to."""
         checkpoint = open_checkpoint(folder)
         self.spec, self.program = read(checkpoint.config, max_len)
-        self.backend = Reference(Options(arrays), dtype=dtype)
+        self.backend = Reference(ReferenceOptions(arrays), dtype=dtype)
         self.weights = load_weights(self.program, checkpoint, weights or dtype)
         self.blocks = np.random.default_rng(5).permutation(NUM_BLOCKS).reshape(2, -1)
         self.reset()

@@ -5,7 +5,7 @@ from typing import Any
 from versus.contest import Contestant, Entry
 from versus.library import QUESTIONS, Library, Recipe
 from versus.place import Place, questions
-from versus.trace import Ask, Times, drive
+from versus.trace import WARM, Ask, Times, drive
 from versus.worker import Run, RunResult, Task, serve, vocab_size
 
 FORMATS = {16: ("fp16", "bf16"), 8: ("int8", "int8"), 4: ("int4", "int8")}  # bits -> (its format, type computed in)
@@ -32,7 +32,7 @@ def load(task: Task) -> tuple[str, Run]:
     import openvino_genai
 
     run = batching(task) if task.setting == "batching" else single(task)
-    run([Ask(0.0, 64, 8, 1)])
+    run([WARM])
     return str(openvino_genai.__version__), run
 
 

@@ -4,7 +4,7 @@ from typing import Any
 from versus.contest import Contestant, Entry
 from versus.library import Library, Recipe
 from versus.place import Place, checkpoint
-from versus.trace import Ask, Times
+from versus.trace import WARM, Ask, Times
 from versus.worker import Run, RunResult, Task, serve, vocab_size
 
 
@@ -31,7 +31,7 @@ def load(task: Task) -> tuple[str, Run]:
     def run(trace: list[Ask]) -> RunResult:
         return generate(model, trace, size)
 
-    run([Ask(0.0, 64, 8, 1)])
+    run([WARM])
     return f"{transformers.__version__}, torch {torch.__version__}", run
 
 

@@ -4,7 +4,7 @@ from typing import Any
 from versus.contest import Contestant, Entry
 from versus.library import Library, Recipe
 from versus.place import Place, checkpoint
-from versus.trace import Ask, drive
+from versus.trace import WARM, Ask, drive
 from versus.worker import Run, RunResult, Task, serve, vocab_size
 
 FORMATS = {16: ("bf16", "bf16"), 8: ("w8a8", "int8")}  # bits -> (its format, type computed in)
@@ -39,7 +39,7 @@ def load(task: Task) -> tuple[str, Run]:
     def run(trace: list[Ask]) -> RunResult:
         return RunResult(drive(Steps(engine), trace, size))
 
-    run([Ask(0.0, 64, 8, 1)])
+    run([WARM])
     return str(vllm.__version__), run
 
 

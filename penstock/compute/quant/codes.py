@@ -119,4 +119,5 @@ def stacked(parts: list[Codes]) -> Codes:
     def joined(name: str) -> Array | None:
         return None if getattr(first, name) is None else np.concatenate([getattr(part, name) for part in parts])
 
-    return replace(first, **{name: joined(name) for name in ("codes", "scales", "mins", "units")})
+    wholes: dict[str, Any] = {name: joined(name) for name in ("codes", "scales", "mins", "units")}
+    return replace(first, **wholes)

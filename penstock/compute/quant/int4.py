@@ -18,7 +18,7 @@ HEADS = (8, 4)
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class Int4Options:
     group: int = 32  # columns that share a scale: 32, 64 or 128
     symmetric: bool = True  # false: a minimum beside each scale
     head: int = 8  # bits of the embeddings and the output table: 8 by row, or 4 as the rest
@@ -26,11 +26,11 @@ class Options:
 
 
 class Int4:
-    Options = Options
+    Options = Int4Options
 
-    def __init__(self, options: Options | None = None, rounding: Rounding | None = None) -> None:
+    def __init__(self, options: Int4Options | None = None, rounding: Rounding | None = None) -> None:
         """Raises UsageError for a group or head that is not listed."""
-        self._options = options or Options()
+        self._options = options or Int4Options()
         if self._options.group not in GROUPS:
             raise UsageError(f"int4: group={self._options.group} is not one of {', '.join(map(str, sorted(GROUPS)))}")
         if self._options.head not in HEADS:

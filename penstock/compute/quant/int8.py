@@ -15,17 +15,17 @@ def by_row(columns: int) -> Coding:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class Int8Options:
     activations: str | None = None  # int8: rounds the rows that matrices are multiplied with as well (W8A8); lossy
 
 
 class Int8:
     """Every matrix by row, the tables too."""
 
-    Options = Options
+    Options = Int8Options
 
-    def __init__(self, options: Options | None = None, rounding: Rounding | None = None) -> None:
-        self.activations = check_activations((options or Options()).activations, "int8")
+    def __init__(self, options: Int8Options | None = None, rounding: Rounding | None = None) -> None:
+        self.activations = check_activations((options or Int8Options()).activations, "int8")
         self._rounding = rounding or Numpy()
 
     def coding(self, shape: tuple[int, ...], table: bool) -> Coding | None:

@@ -10,17 +10,17 @@ Array = Any
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class StoredOptions:
     activations: str | None = None  # int8: of the matrices that a file stores as codes; lossy
 
 
 class Stored:
     """Codes nothing."""
 
-    Options = Options
+    Options = StoredOptions
 
-    def __init__(self, options: Options | None = None, rounding: Rounding | None = None) -> None:
-        self.activations = check_activations((options or Options()).activations, "none")
+    def __init__(self, options: StoredOptions | None = None, rounding: Rounding | None = None) -> None:
+        self.activations = check_activations((options or StoredOptions()).activations, "none")
 
     def coding(self, shape: tuple[int, ...], table: bool) -> Coding | None:
         return None

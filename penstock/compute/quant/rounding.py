@@ -48,7 +48,8 @@ class Numpy:
         check_finite(largest)
         units = _twenty_bits(largest)
         sizes = np.floor(np.divide(np.abs(full), units, out=np.zeros_like(full), where=units != 0))
-        best = least = None
+        best: Any = None
+        least: Any = None
         for step in (0, 1, -1):
             multiples = np.where(full < 0, np.float32(-1), np.float32(1)) * np.clip(sizes + np.float32(step), 1, LARGEST_MULTIPLE)
             errors = _squared_errors(wide, multiples * units)

@@ -60,9 +60,9 @@ class Patience:
         self._look()
         return self
 
-    async def __aexit__(self, *raised: Any) -> bool | None:
+    async def __aexit__(self, *raised: Any) -> None:
         self._timer.cancel()
-        return await self._timeout.__aexit__(*raised)
+        await self._timeout.__aexit__(*raised)
 
     def begin(self) -> None:
         self._began_s = self._loop.time()

@@ -103,7 +103,7 @@ def from_structured(body: Mapping[str, Any]) -> Iterator[Asked | None]:
         raise RequestError(
             f"{where} must have one of {', '.join(STRUCTURES)}, not {' and '.join(names) or 'nothing'}", param=where)
     wanted = {names[0]: given[names[0]], WHITE_SPACE: values.text(WHITE_SPACE, None)}
-    options = {name: values.boolean(name, False) for name in OPTIONS}
+    options: dict[str, Any] = {name: values.boolean(name, False) for name in OPTIONS}
     yield Asked(StructuredOutputsParams(**wanted, **options), f"{where}.{names[0]}")
 
 

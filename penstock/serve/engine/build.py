@@ -10,6 +10,7 @@ from penstock.compute.backends.packed import FOLDER as PACKED
 from penstock.compute.decoding import acceptance, filters, grammar, propose, search
 from penstock.compute.decoding.control import controllers
 from penstock.compute.decoding.grammar.compiler import Compiler
+from penstock.compute.decoding.grammar.contract import Tokens
 from penstock.compute.decoding.grammar.vocabulary import Vocabulary
 from penstock.compute.decoding.sampler import Sampler
 from penstock.compute.decoding.sampling import Sampling
@@ -249,9 +250,9 @@ def make_sampler(fused: Sampling | None) -> Sampler:
     return Sampler([filters.TABLE.load(name)() for name in names], fused if fused is not None and fused.filters == names else None)
 
 
-def make_compiler(tokenizer: Tokenizer, spec: ModelSpec, max_len: int) -> Compiler:
+def make_compiler(tokens: Tokens, spec: ModelSpec, max_len: int) -> Compiler:
     """What compiles grammars for this model's tokens, when there are any."""
-    return Compiler({name: grammar.TABLE.load(name)() for name in grammar.TABLE}, Vocabulary(tokenizer, spec.vocab_size), max_len)
+    return Compiler({name: grammar.TABLE.load(name)() for name in grammar.TABLE}, Vocabulary(tokens, spec.vocab_size), max_len)
 
 
 def check_proposer(config: EngineConfig, backend: Any) -> None:

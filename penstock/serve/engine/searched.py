@@ -18,7 +18,8 @@ class Scored:
     before: Optional["Scored"]
 
     def in_order(self) -> tuple[TokenLogprobs, ...]:
-        found, at = [], self
+        found: list[TokenLogprobs] = []
+        at: Scored | None = self
         while at is not None:
             found.append(at.last)
             at = at.before

@@ -10,15 +10,15 @@ STEEPEST = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class LogProbOptions:
     length_penalty: float = 1.0  # log-probability / tokens ** length_penalty: 0 is the whole answer's, 1 the mean of a token's
 
 
 class LogProb:
-    Options = Options
+    Options = LogProbOptions
     waits_for = ""
 
-    def __init__(self, options: Options, host: Host) -> None:
+    def __init__(self, options: LogProbOptions, host: Host) -> None:
         if not -STEEPEST <= options.length_penalty <= STEEPEST:
             name = f"{host.where}.length_penalty"
             raise RequestError(f"{name} must be from {-STEEPEST} to {STEEPEST}, not {options.length_penalty:g}", name)

@@ -23,15 +23,15 @@ MAX_REPLY = 1 << 20  # bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class UrlOptions:
     url: str
     timeout_s: float = 10.0  # for the whole exchange
 
 
 class Url:
-    Options = Options
+    Options = UrlOptions
 
-    def __init__(self, options: Options, host: Host) -> None:
+    def __init__(self, options: UrlOptions, host: Host) -> None:
         """Raises RequestError for what is no URL, for one that may not be asked, and for a time that is too long."""
         name = f"{host.where}.url"
         try:

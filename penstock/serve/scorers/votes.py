@@ -13,16 +13,16 @@ SECONDS = 2.0  # for a request's answers together
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class VotesOptions:
     extract: str | None = None  # a regular expression; its last match counts: group 1 where it has one. None: the whole answer
 
 
 class Votes:
     """An answer's score is the number of answers from which the same was extracted, and 0 where nothing was."""
 
-    Options = Options
+    Options = VotesOptions
 
-    def __init__(self, options: Options, host: Host) -> None:
+    def __init__(self, options: VotesOptions, host: Host) -> None:
         self._pattern = options.extract
         self._name = f"{host.where}.extract"
         self.waits_for = "" if self._pattern is None else "extraction"

@@ -55,7 +55,7 @@ class Pieces:
         if self._byte_level:
             return self._from_alphabet(token)
         if self._decoder is None:
-            return (token if first else " " + token).encode()
+            return str(token if first else " " + token).encode()
         shown = self._decoder.decode([token]) if first else self._decoder.decode([ANCHOR, token])[len(ANCHOR) :]
         if shown and self.bytewise and is_byte_token(token):
             return bytes([int(token[3:5], 16)])

@@ -42,7 +42,7 @@ class Tokenizer:
 
     def __len__(self) -> int:
         """The number of tokens, added ones included."""
-        return self.backend.get_vocab_size(with_added_tokens=True)
+        return int(self.backend.get_vocab_size(with_added_tokens=True))
 
     @cached_property
     def vocab_size(self) -> int:
@@ -52,7 +52,8 @@ class Tokenizer:
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Token ids of the text. Raises RequestError when it holds half of a surrogate pair, which is no character."""
         try:
-            return self.backend.encode(text, add_special_tokens=add_special_tokens).ids
+            ids: list[int] = self.backend.encode(text, add_special_tokens=add_special_tokens).ids
+            return ids
         except TypeError:
             at = lone_surrogate(text)
             raise RequestError(f"the text holds the lone surrogate U+{ord(text[at]):04X} at character {at}: no character") from None
@@ -77,7 +78,8 @@ class Tokenizer:
 
     def id_of(self, token: str) -> int | None:
         """The id of the token that is spelled exactly so."""
-        return self.backend.token_to_id(token)
+        found: int | None = self.backend.token_to_id(token)
+        return found
 
     def _id_of_role(self, role: str) -> int | None:
         token = self.facts.special_tokens.get(role)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from penstock.core.errors import UsageError
 from penstock.core.types import Output, SamplingParams
@@ -13,7 +14,6 @@ from penstock.serve.engine.requests import Delta
 from penstock.serve.llm import LLM
 from penstock.study.compress.text import Beginnings
 
-Tensor = torch.Tensor
 Watch = Callable[[float, int], None]  # answers made, the parts of those that are under way included; of so many
 AT_ONCE = 64  # sequences that the model goes on with
 BATCHES = 8  # that are made at once, so that the sequences are many

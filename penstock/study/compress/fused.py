@@ -1,14 +1,12 @@
 """Ops in torch's fused form, for the reference backend's `fused`: whole sequences that stand one after another, without a cache."""
 from typing import Any
 
-import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from penstock.compute.backends.reference import attention as plain
 from penstock.compute.backends.reference.kernels import act_mul as plain_act_mul
 from penstock.compute.program import Op
-
-Tensor = torch.Tensor
 
 
 def per_head(x: Tensor, length: int) -> Tensor:

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from penstock.study.compress.answers import Windows
 from penstock.study.compress.heads.contract import Guess, Heads
 from penstock.study.compress.target import Target
 
-Tensor = torch.Tensor
 FACTORS = tuple(2 ** (i / 6) for i in range(-6, 10))  # that logits may be scaled by
 
 

@@ -1,7 +1,6 @@
 """Muon for matrices, Adam for the rest. Muon: Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/."""
 import torch
-
-Tensor = torch.Tensor
+from torch import Tensor
 
 
 def orthogonalized(gradient: Tensor, steps: int = 5) -> Tensor:

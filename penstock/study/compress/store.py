@@ -11,13 +11,12 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+from torch import Tensor
 
 from penstock.compute.models.heads import stamp
 from penstock.compute.program import Program
 from penstock.core.errors import ModelError, UsageError
 from penstock.core.modelspec import ModelSpec
-
-Tensor = torch.Tensor
 
 
 @contextmanager

@@ -3,9 +3,10 @@ from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from penstock.compute.backends.contract import KVLayout
-from penstock.compute.backends.reference.backend import Loaded, Options, Reference, last_uses
+from penstock.compute.backends.reference.backend import Loaded, Reference, ReferenceOptions, last_uses
 from penstock.compute.models.decoder import build
 from penstock.compute.models.load import hub
 from penstock.compute.models.load.checkpoint import open_checkpoint
@@ -17,7 +18,6 @@ from penstock.core.modelspec import ModelSpec
 from penstock.serve.engine.build import find
 from penstock.study.compress.fused import FUSED
 
-Tensor = torch.Tensor
 LARGE = 2 * 10**9  # parameters; a model of more is held in bfloat16
 
 
@@ -34,7 +34,7 @@ class Target:
         found = find(EngineConfig(model=model))
         program = build(found.spec, found.family.names)
         dtype = "bfloat16" if found.spec.num_parameters() > LARGE else "float32"
-        backend = Reference(Options(arrays="torch"), dtype=dtype, fused=FUSED)
+        backend = Reference(ReferenceOptions(arrays="torch"), dtype=dtype, fused=FUSED)
         weights = load_weights(program, open_checkpoint(hub.fetch_weights(found.source)), dtype)
         return cls(found.spec, found.family.names, backend, backend.load(program, weights, KVLayout(num_blocks=0, block_size=1)))
 

@@ -81,7 +81,7 @@ class Beginnings:
         if not self._starts:
             return 0
         places = np.random.default_rng(0).integers(len(self._starts), size=PLACES)
-        return sorted(len(self._ids(*self._starts[i], most)) for i in places)[PLACES // 2]
+        return sorted(len(self._ids(which, at, most)) for which, at in [self._starts[i] for i in places])[PLACES // 2]
 
     def draw(self, count: int, length: int) -> list[list[int]]:
         """`count` of them, of exactly `length` tokens. Raises UsageError where the text is too short for it."""

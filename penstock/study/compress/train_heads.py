@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from penstock.study.compress.answers import Answers, Windows
 from penstock.study.compress.heads.contract import Heads
@@ -12,7 +13,6 @@ from penstock.study.compress.measure import Agreement, agreement, calibrate, pai
 from penstock.study.compress.optimizer import Optimizer
 from penstock.study.compress.target import Target
 
-Tensor = torch.Tensor
 HARD_SHARE = 0.6  # of what is to be matched: the target's first choice, which a greedy draft must hit; the rest is its distribution
 FADING = 0.8  # of a place in a draft against the one before: it counts only where those were right
 PROMPT_SHARE = 0.25  # of the places in given text that are learned from; of those in outputs it is all

@@ -125,8 +125,9 @@ def learn(steps: Steps, roof: StepTimer | None, host_s: float, span: Span, earli
         found = nonnegative(columns * weights[:, None], seconds * weights)
         weights = np.sqrt(share / (seconds * np.maximum(columns @ found, 0.1 * seconds)))
     climbed = np.cumsum(found[: len(knots)])
-    logits_s, *each = found[len(knots) :].tolist()
-    return Fitted(tuple(int(knot) for knot in knots), tuple(climbed.tolist()), *each, tuple(steps.windows), logits_s=logits_s)
+    logits_s, seq_s, logit_s, read_s, pair_s = found[len(knots) :].tolist()
+    return Fitted(tuple(int(knot) for knot in knots), tuple(climbed.tolist()), seq_s, logit_s, read_s, pair_s, tuple(steps.windows),
+                  logits_s=logits_s)
 
 
 def error(timer: Fitted, steps: Steps) -> float:

@@ -84,7 +84,7 @@ async def _ask(access: Access, seconds: float, say: Say) -> Evidence:
             grown, state = growth(first, last), check_state(await server.state(), name)
     finally:
         await server.close()
-    return Evidence(grown, first, stated.with_begin(state, began if seconds else None), name)
+    return Evidence(grown, first, stated.with_begin(state, began if seconds else None) or state, name)
 
 
 def check_state(state: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:

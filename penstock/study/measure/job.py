@@ -279,6 +279,7 @@ class AsChat:
     """A dataset whose prompts are put as a user's message."""
 
     def __init__(self, dataset: Dataset) -> None:
+        self.has_times = dataset.has_times
         self._dataset = dataset
 
     def sessions(self) -> Iterator[Session]:

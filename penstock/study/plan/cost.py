@@ -1,4 +1,6 @@
 """What running devices costs: dollars and kilowatt-hours. What a part's price or power is needed for is None where it is not given."""
+from typing import Any
+
 from penstock.core.catalogue.part import Part
 
 HOURS_A_YEAR = 365.25 * 24
@@ -14,7 +16,7 @@ def kwh_per_year(watts: float) -> float:
     return watts * HOURS_A_YEAR / 1000
 
 
-def bill(part: Part, devices: int, good_per_s: float, tokens_per_s: float) -> dict[str, float | None]:
+def bill(part: Part, devices: int, good_per_s: float, tokens_per_s: float) -> dict[str, Any]:
     """Fields of a Configuration. `good_per_s`: requests that keep the SLO, of which a dollar buys no number where devices cost nothing."""
     dollars = None if part.price is None else devices * part.price
     watts = None if part.power is None else devices * part.power

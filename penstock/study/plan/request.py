@@ -287,10 +287,10 @@ def check_split(model: Model, ranks: Sequence[int] | None, stages: Sequence[int]
         if count > layers:
             raise UsageError(f"--pipeline-parallel {count} is more than the model's {layers} layers")
     least = min(ranks or [1]) * min(stages or [1])
-    for name, count in most.items():
-        if count is not None and least > count:
-            there = "is" if count == 1 else "are"
-            raise UsageError(f"there {there} {count} of {name}, and {least} are asked for: give --max-devices {least}")
+    for name, devices in most.items():
+        if devices is not None and least > devices:
+            there = "is" if devices == 1 else "are"
+            raise UsageError(f"there {there} {devices} of {name}, and {least} are asked for: give --max-devices {least}")
 
 
 def _listed(given: Sequence[str], every: Sequence[str], otherwise: Sequence[str]) -> tuple[str, ...]:

@@ -32,6 +32,10 @@ class Shared:
         return {"placements": [asdict(each) for each in self.placements], "devices": list(self.devices), "usd_per_hour": self.usd_per_hour}
 
 
+def _of(model: str, watch: Watch) -> Watch:
+    return lambda told: watch(f"{model}: {told}")
+
+
 def shared(file: Path, given: Request, watch: Watch = unwatched) -> Shared:
     """`given`: what each model's entry adds to. Raises UsageError for a file that cannot be obeyed."""
     told = _read(file)
@@ -45,7 +49,8 @@ def shared(file: Path, given: Request, watch: Watch = unwatched) -> Shared:
     if not isinstance(entries, list) or not entries or not all(isinstance(each, Mapping) for each in entries):
         raise UsageError(f"{file} must have a list of models, as [[models]] with model = ..., rate = ...")
     hardware = given.hardware or (",".join(counts) if counts else None)
-    asked = dataclasses.replace(given, hardware=hardware, **dict.fromkeys(UNPLAYED, False))
+    unplayed: dict[str, Any] = dict.fromkeys(UNPLAYED, False)
+    asked = dataclasses.replace(given, hardware=hardware, **unplayed)
     requests = [_request(entry, asked, file) for entry in entries]
     parts: dict[str, Part] = {}
     for request in requests:
@@ -60,7 +65,7 @@ def shared(file: Path, given: Request, watch: Watch = unwatched) -> Shared:
     wishes = []
     for request in requests:
         with _naming(file, request.model):
-            found = plan(request, lambda told, model=request.model: watch(f"{model}: {told}"))
+            found = plan(request, _of(request.model, watch))
         wishes.append(Wish(request.model, found.configurations, found.most_s))
     fleet = Fleet(parts, counts)
     placements = fleet.place(wishes)

@@ -107,7 +107,7 @@ class Point:
     def prefilling(self) -> float:
         """Share of the time in which prompts are computed, of the replicas that do."""
         whole = self.mixed.seconds + self.decoding.seconds
-        return self.mixed.seconds / whole if self.mixed.seconds else self.queue.busy
+        return self.mixed.seconds / whole if self.mixed.seconds or isinstance(self.queue, Batches) else self.queue.busy
 
 
 def shares_of(mixed: StepTime, decoding: StepTime, prompt_share: float, beyond_s: float = 0.0) -> dict[str, float]:

@@ -9,7 +9,7 @@ import pytest
 from penstock.core.errors import RequestError
 from penstock.serve.scorers.allowed import Allowed
 from penstock.serve.scorers.contract import Candidate, Host
-from penstock.serve.scorers.url import MAX_REPLY, Options, Url
+from penstock.serve.scorers.url import MAX_REPLY, Url, UrlOptions
 from tests.serve.scorers.rewards import Rewards, rewards
 
 CANDIDATES = [Candidate("long answer", (-1.0,)), Candidate("short", (-2.0,)), Candidate("the longest answer", (-3.0,))]
@@ -24,7 +24,7 @@ def server() -> Iterator[Rewards]:
 
 def fails(server: Rewards, timeout_s: float = 10.0) -> str:
     with pytest.raises(RequestError) as raised:
-        Url(Options(server.url, timeout_s), ANYWHERE).rank("p", CANDIDATES)
+        Url(UrlOptions(server.url, timeout_s), ANYWHERE).rank("p", CANDIDATES)
     error = raised.value
     assert (error.status, error.code, error.param) == (502, "scorer_failed", "scorer")
     assert str(error).startswith(f"the scorer at {server.url} ") and "\n" not in str(error)
@@ -32,7 +32,7 @@ def fails(server: Rewards, timeout_s: float = 10.0) -> str:
 
 
 def test_the_prompt_and_all_candidates_are_sent_and_the_highest_score_comes_first(server: Rewards) -> None:
-    ranked = Url(Options(server.url + "?model=a%20b"), ANYWHERE).rank("What?", CANDIDATES)
+    ranked = Url(UrlOptions(server.url + "?model=a%20b"), ANYWHERE).rank("What?", CANDIDATES)
     assert server.asked == [("/score?model=a%20b", {"prompt": "What?", "candidates": [each.text for each in CANDIDATES]})]
     assert [(each.place, each.score.value) for each in ranked] == [(2, 18.0), (0, 11.0), (1, 5.0)]
 
@@ -40,7 +40,7 @@ def test_the_prompt_and_all_candidates_are_sent_and_the_highest_score_comes_firs
 def test_equal_scores_are_told_apart_by_likelihood(server: Rewards) -> None:
     server.reply = lambda body: {"scores": [1, 1, 1]}
     candidates = [Candidate("a", (-2.0, -2.0)), Candidate("b", (-1.0,)), Candidate("c", (-1.0,))]
-    assert [each.place for each in Url(Options(server.url), ANYWHERE).rank("", candidates)] == [1, 2, 0]
+    assert [each.place for each in Url(UrlOptions(server.url), ANYWHERE).rank("", candidates)] == [1, 2, 0]
 
 
 @pytest.mark.parametrize(("reply", "said"), [
@@ -103,18 +103,18 @@ def test_a_server_that_hangs_up_is_an_error(server: Rewards) -> None:
 @pytest.mark.parametrize("url", ["", "score", "ftp://a/b", "file:///etc/passwd", "http://", "http://a:b/c", "http://a\n/b", "http://u@h/"])
 def test_what_is_no_url_is_refused(url: str) -> None:
     with pytest.raises(RequestError, match=r"^scorer\.url cannot be asked") as raised:
-        Url(Options(url), ANYWHERE)
+        Url(UrlOptions(url), ANYWHERE)
     assert (raised.value.status, raised.value.param) == (400, "scorer.url")
 
 
 def test_only_allowed_urls_are_asked() -> None:
     with pytest.raises(RequestError, match="--scorer-url") as raised:
-        Url(Options("http://10.0.0.1/"), Host("scorer", Allowed(())))
+        Url(UrlOptions("http://10.0.0.1/"), Host("scorer", Allowed(())))
     assert (raised.value.status, raised.value.code) == (400, "scorer_not_allowed")
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, 61.0, float("inf"), float("nan")])
 def test_no_one_is_waited_for_too_long(seconds: float) -> None:
     with pytest.raises(RequestError, match="must be above 0 and at most 60") as raised:
-        Url(Options("http://a/", seconds), ANYWHERE)
+        Url(UrlOptions("http://a/", seconds), ANYWHERE)
     assert raised.value.param == "scorer.timeout_s"

@@ -5,13 +5,13 @@ from penstock.core.errors import RequestError
 from penstock.serve.scorers.allowed import Allowed
 from penstock.serve.scorers.contract import Candidate, Host, Ranked
 from penstock.serve.scorers.extraction import extract
-from penstock.serve.scorers.votes import Options, Votes
+from penstock.serve.scorers.votes import Votes, VotesOptions
 
 HOST = Host("self_consistency", Allowed(()))
 
 
 def rank(pattern: str | None, *candidates: tuple[str, float]) -> list[Ranked]:
-    return Votes(Options(pattern), HOST).rank("", [Candidate(text, (logprob,)) for text, logprob in candidates])
+    return Votes(VotesOptions(pattern), HOST).rank("", [Candidate(text, (logprob,)) for text, logprob in candidates])
 
 
 def test_the_likeliest_of_the_largest_group_wins() -> None:
@@ -51,13 +51,13 @@ def test_the_last_match_counts(pattern: str, text: str, found: str | None) -> No
 @pytest.mark.parametrize("pattern", ["(", "[a", "*", "(?P<x>", "a{3,1}"])
 def test_what_is_no_pattern_is_refused_before_anything_is_generated(pattern: str) -> None:
     with pytest.raises(RequestError, match=r"^self_consistency\.extract is no regular expression: ") as raised:
-        Votes(Options(pattern), HOST)
+        Votes(VotesOptions(pattern), HOST)
     assert (raised.value.status, raised.value.param) == (400, "self_consistency.extract")
 
 
 def test_a_pattern_that_is_too_long_is_refused() -> None:
     with pytest.raises(RequestError, match="has 257 characters; at most 256"):
-        Votes(Options("a" * 257), HOST)
+        Votes(VotesOptions("a" * 257), HOST)
 
 
 def test_a_pattern_that_takes_for_ever_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

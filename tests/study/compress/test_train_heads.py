@@ -14,8 +14,7 @@ from safetensors import SafetensorError, safe_open  # noqa: E402
 from safetensors.numpy import load_file, save_file  # noqa: E402
 
 from penstock import LLM, SamplingParams  # noqa: E402
-from penstock.compute.backends.reference.backend import Options as ArrayOptions  # noqa: E402
-from penstock.compute.backends.reference.backend import Reference  # noqa: E402
+from penstock.compute.backends.reference.backend import Reference, ReferenceOptions  # noqa: E402
 from penstock.compute.models.heads import stamp  # noqa: E402
 from penstock.core.errors import CapacityError, ModelError, UsageError  # noqa: E402
 from penstock.serve.engine.machine import Machine  # noqa: E402
@@ -23,10 +22,8 @@ from penstock.study.compress import heads, store, train_heads  # noqa: E402
 from penstock.study.compress import run as module  # noqa: E402
 from penstock.study.compress.answers import Answers, Sizes, open_llm, windows  # noqa: E402
 from penstock.study.compress.heads import initial  # noqa: E402
-from penstock.study.compress.heads.eagle import Eagle  # noqa: E402
-from penstock.study.compress.heads.eagle import Options as EagleOptions  # noqa: E402
-from penstock.study.compress.heads.medusa import Medusa  # noqa: E402
-from penstock.study.compress.heads.medusa import Options as MedusaOptions  # noqa: E402
+from penstock.study.compress.heads.eagle import Eagle, EagleOptions  # noqa: E402
+from penstock.study.compress.heads.medusa import Medusa, MedusaOptions  # noqa: E402
 from penstock.study.compress.measure import agreement, calibrate, pair  # noqa: E402
 from penstock.study.compress.run import Job, run  # noqa: E402
 from penstock.study.compress.target import Target, body  # noqa: E402
@@ -202,7 +199,7 @@ def test_rounds_compute_what_serving_does(target: Target) -> None:
         tokens = torch.randint(0, 300, (2, 9), generator=torch.Generator().manual_seed(1))
         states = target.states(tokens)
         rounds = [guess.hidden for guess in head.guesses(tokens, states)]
-        backend, program = Reference(ArrayOptions(arrays="torch")), target.borrowed(body(head.program), head.parameters)
+        backend, program = Reference(ReferenceOptions(arrays="torch")), target.borrowed(body(head.program), head.parameters)
         for depth in range(1, 4):
             for row in range(depth, 9):
                 first = row - depth

@@ -27,7 +27,7 @@ ROUNDS = {"": False, "int8": True}  # activations -> whether rows are rounded
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class CpuOptions:
     kernels: str = "auto"  # of one instruction set; auto: the best that this machine has
     pin: bool = False  # each thread to a processor
     dequantize: bool = False  # 4-bit weights of GGUF, or with minima, are multiplied as bfloat16 on AMX tiles: for many rows
@@ -50,9 +50,9 @@ class Loaded:
 
 
 class Cpu:
-    Options = Options
+    Options = CpuOptions
 
-    def __init__(self, options: Options | None = None, dtype: str = "bfloat16", activations: str = "") -> None:
+    def __init__(self, options: CpuOptions | None = None, dtype: str = "bfloat16", activations: str = "") -> None:
         """`dtype`: of weights that are not quantized, and of the KV cache (float32 beside float16 weights). `activations`: "int8"
         rounds the rows that quantized matrices are multiplied with; "": they are as `dtype` says. Raises UsageError for options that
         cannot be here, and where the native module was not built."""
@@ -63,7 +63,7 @@ class Cpu:
         except ImportError as error:
             raise UsageError(f"--backend cpu: the native module cannot be imported: {error}; --backend reference needs none") from None
         self._native = _native
-        self._options = options or Options()
+        self._options = options or CpuOptions()
         self._int8 = ROUNDS[activations]
         self._weights_dtype = dtype
         self.dtype = "bfloat16" if dtype == "bfloat16" else "float32"
@@ -229,7 +229,7 @@ def spare(loaded: Loaded, rows: int) -> Array:
             return lend(each)
     if not 0 < rows <= MOST_SPARE:
         return np.empty((rows, loaded.vocab), dtype=np.float32)
-    memory = memoryview(np.empty(rows * loaded.vocab, dtype=np.float32))
+    memory = np.empty(rows * loaded.vocab, dtype=np.float32).data
     loaded.spare = [*loaded.spare[-1:], Spare(rows, memory)]
     return lend(loaded.spare[-1])
 

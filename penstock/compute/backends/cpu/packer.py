@@ -92,7 +92,8 @@ class Packer:
 
     def _take(self, number: int, place: list[int], piece: Array | Codes, start: int, stop: int) -> None:
         if not isinstance(piece, Codes):
-            return self._model.pack(number, place, raw(piece[start:stop]))
+            self._model.pack(number, place, raw(piece[start:stop]))
+            return
         part = piece.rows(start, stop)
         mins, units = (None if each is None else np.ascontiguousarray(each) for each in (part.mins, part.units))
         codes, scales = np.ascontiguousarray(part.codes).view(np.int8), np.ascontiguousarray(part.scales)

@@ -46,7 +46,7 @@ class Arrays(Protocol):
 class NumpyArrays:
     """Computes in float32, whatever the weights were rounded to."""
 
-    dtypes = ("float32", "bfloat16", "float16")
+    dtypes: tuple[str, ...] = ("float32", "bfloat16", "float16")
     dtype = "float32"
     itemsize = 4
 
@@ -78,7 +78,7 @@ class NumpyArrays:
 class TorchArrays:
     """Computes in the dtype of the weights, on any device of torch's. Raises UsageError where torch is not installed."""
 
-    dtypes = ("float32", "bfloat16")
+    dtypes: tuple[str, ...] = ("float32", "bfloat16")
 
     def __init__(self, device: str, dtype: str) -> None:
         try:
@@ -117,12 +117,13 @@ class TorchArrays:
         return int(array.numel() * array.element_size())
 
     def inference(self) -> AbstractContextManager[Any]:
-        return self._torch.inference_mode()
+        entered: AbstractContextManager[Any] = self._torch.inference_mode()
+        return entered
 
 
 def make_arrays(name: str, device: str, dtype: str) -> Arrays:
     """Raises UsageError on an unknown library, or a dtype that it does not compute in."""
-    libraries = {"numpy": NumpyArrays, "torch": TorchArrays}
+    libraries: dict[str, Any] = {"numpy": NumpyArrays, "torch": TorchArrays}
     if name not in libraries:
         raise UsageError(f"arrays={name} is not one of {', '.join(libraries)}")
     library = libraries[name]

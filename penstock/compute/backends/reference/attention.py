@@ -60,9 +60,9 @@ def tile(batch: Batch, block_size: int, padding_row: int, zero_slot: int) -> Til
             rows.append(np.where(live, at_rows, padding_row))
             positions.append(at + offsets)
             owners.append(s)
-    positions = np.stack(positions)
-    chunks = _chunks(batch, block_size, (owners, positions), zero_slot)
-    return Tiles(np.stack(rows), positions, places, chunks)
+    tiles = np.stack(positions)
+    chunks = _chunks(batch, block_size, (owners, tiles), zero_slot)
+    return Tiles(np.stack(rows), tiles, places, chunks)
 
 
 def _chunks(batch: Batch, block_size: int, tiles: tuple[Sequence[int], Array], zero_slot: int) -> tuple[Chunk, ...]:

@@ -27,7 +27,7 @@ LEAST_SHARE = 2 << 20  # of less, a library's threads wait for each other longer
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ReferenceOptions:
     arrays: str = "numpy"  # numpy or torch
     device: str = "cpu"
 
@@ -71,13 +71,13 @@ class Step:
 
 
 class Reference:
-    Options = Options
+    Options = ReferenceOptions
 
-    def __init__(self, options: Options | None = None, dtype: str = "float32", activations: str = "",
+    def __init__(self, options: ReferenceOptions | None = None, dtype: str = "float32", activations: str = "",
                  fused: Mapping[str, Kernel] | None = None) -> None:
         """`dtype`: what the weights were rounded to. `activations`: "int8" rounds rows before they meet a matrix that came as codes.
         `fused` replaces ops by kind, for training."""
-        options = options or Options()
+        options = options or ReferenceOptions()
         self._narrows = bool(activations)
         self.arrays: Arrays = make_arrays(options.arrays, options.device, dtype)
         self.caps = Caps(

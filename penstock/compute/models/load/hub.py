@@ -110,7 +110,7 @@ def _remote_dtype(source: Source) -> str | None:
         told = huggingface_hub.parse_safetensors_file_metadata(str(source.repo), name, revision=source.commit)
     except (ModelError, errors.SafetensorsParsingError, errors.HTTPError, OSError):
         return None
-    return most_common(told.parameter_count)
+    return most_common({str(form): count for form, count in told.parameter_count.items()})
 
 
 def fetch_weights(source: Source, progress: Progress | None = None) -> Path:

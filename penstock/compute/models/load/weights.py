@@ -167,7 +167,7 @@ class Weights(Mapping[str, Weight]):
         return len(self._program.weights)
 
     def _vector(self, spec: WeightSpec) -> Iterator[Array]:
-        parts = [self._formed(spec, self._checkpoint.tensor(part.tensor)) for part in self._placed[spec.name].parts]
+        parts: list[Any] = [self._formed(spec, self._checkpoint.tensor(part.tensor)) for part in self._placed[spec.name].parts]
         yield np.concatenate([part.astype(np.float32) for part in parts])[None]
         del parts
         self._took(spec, 1)

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from penstock.compute.backends.reference import attention as plain
-from penstock.compute.backends.reference.backend import Options as ArrayOptions
-from penstock.compute.backends.reference.backend import Reference
+from penstock.compute.backends.reference.backend import Reference, ReferenceOptions
 from penstock.compute.models.heads import eagle
 from penstock.compute.program import Op
 from penstock.study.compress.fused import FUSED, attention, per_head, per_row
@@ -20,11 +20,9 @@ from penstock.study.compress.heads.contract import Guess, check_places
 from penstock.study.compress.heads.initial import initial
 from penstock.study.compress.target import Target, body
 
-Tensor = torch.Tensor
-
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class EagleOptions:
     depth: int = 5  # of the drafts that it is trained for
 
     def __post_init__(self) -> None:
@@ -32,9 +30,9 @@ class Options:
 
 
 class Eagle:
-    Options = Options
+    Options = EagleOptions
 
-    def __init__(self, options: Options, target: Target, seed: int) -> None:
+    def __init__(self, options: EagleOptions, target: Target, seed: int) -> None:
         """Raises CapacityError where there is too little memory to learn in."""
         self._depth = options.depth
         self.last_norms = ("norm",) * options.depth
@@ -46,7 +44,7 @@ class Eagle:
 
     def guesses(self, tokens: Tensor, states: Tensor) -> Iterator[Guess]:
         rounds = Rounds()
-        backend = Reference(ArrayOptions(arrays="torch"), fused={**FUSED, "attention": rounds})
+        backend = Reference(ReferenceOptions(arrays="torch"), fused={**FUSED, "attention": rounds})
         for depth in range(self._depth):
             with torch.autocast("cpu", dtype=torch.bfloat16):
                 hidden = backend.forward(self._loaded, tokens, ("hidden",), {"states": states})["hidden"].float()

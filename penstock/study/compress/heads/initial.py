@@ -2,13 +2,13 @@
 from math import prod
 
 import torch
+from torch import Tensor
 
 from penstock.compute.program import Program
 from penstock.core.errors import CapacityError
 from penstock.serve.engine.machine import look
 from penstock.study.compress.target import Target
 
-Tensor = torch.Tensor
 BYTES = 16  # a parameter: itself, its gradient, its momentum, what it is moved by, float32 each
 
 

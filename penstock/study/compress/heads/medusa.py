@@ -3,20 +3,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
-from penstock.compute.backends.reference.backend import Options as ArrayOptions
-from penstock.compute.backends.reference.backend import Reference
+from penstock.compute.backends.reference.backend import Reference, ReferenceOptions
 from penstock.compute.models.heads import medusa
 from penstock.study.compress.fused import FUSED
 from penstock.study.compress.heads.contract import Guess, check_places
 from penstock.study.compress.heads.initial import initial
 from penstock.study.compress.target import Target, body
 
-Tensor = torch.Tensor
-
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class MedusaOptions:
     heads: int = 4
 
     def __post_init__(self) -> None:
@@ -24,9 +22,9 @@ class Options:
 
 
 class Medusa:
-    Options = Options
+    Options = MedusaOptions
 
-    def __init__(self, options: Options, target: Target, seed: int) -> None:
+    def __init__(self, options: MedusaOptions, target: Target, seed: int) -> None:
         """Raises CapacityError where there is too little memory for so many to learn in."""
         self._names = tuple(f"hidden{i or ''}" for i in range(options.heads))
         self.program = medusa.builder(options.heads)(target.spec, target.names)
@@ -43,7 +41,7 @@ class Medusa:
         self._loaded = target.borrowed(body(self.program), self.parameters)
 
     def guesses(self, tokens: Tensor, states: Tensor) -> Iterator[Guess]:
-        backend = Reference(ArrayOptions(arrays="torch"), fused=FUSED)
+        backend = Reference(ReferenceOptions(arrays="torch"), fused=FUSED)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             made = backend.forward(self._loaded, tokens, self._names, {"states": states})
         for i, name in enumerate(self._names):

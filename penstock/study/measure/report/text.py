@@ -92,7 +92,7 @@ def like(reason: str, count: int) -> str:
 
 def table(figures: Figures) -> Iterator[str]:
     """Latencies in milliseconds; in brackets what holds the true value with 95 % confidence."""
-    rows = [("ms", "p50", "p90", "p95", "p99", "mean")]
+    rows: list[tuple[str, ...]] = [("ms", "p50", "p90", "p95", "p99", "mean")]
     for label, name in LATENCIES:
         spread: Distribution = getattr(figures.latencies, name)
         if spread.count:

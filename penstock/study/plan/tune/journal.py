@@ -83,7 +83,7 @@ class Journal:
         if not whole and not content.startswith(BEGINS[: len(content)]):
             raise self._foreign()
         lines = [self._line(line) for line in whole.splitlines()]
-        head = lines[0] if lines else {"format": FORMAT, "asked": asked}
+        head: Mapping[str, Any] = lines[0] if lines else {"format": FORMAT, "asked": asked}
         if head.get("format") != FORMAT or not isinstance(head.get("asked"), dict) or not all("key" in line for line in lines[1:]):
             raise self._foreign()
         if len(lines) < 2:

@@ -56,8 +56,8 @@ def compared(outcome: Outcome) -> Iterator[str]:
         yield line(name, *values, ratios.get(name, ""))
     yield "came/s: requests a second while they arrived; random arrivals can be more or fewer than the rate asked for"
     if outcome.rates is not None:
-        other = f", {outcome.rates[1]:.3g} {rows[1][0]}" if outcome.rates[1] != outcome.rates[0] else ""
-        yield f"highest rate that keeps the SLO: {outcome.rates[0]:.3g} requests/s with the defaults{other}; compared at {outcome.rate:.3g}"
+        also = f", {outcome.rates[1]:.3g} {rows[1][0]}" if outcome.rates[1] != outcome.rates[0] else ""
+        yield f"highest rate that keeps the SLO: {outcome.rates[0]:.3g} requests/s with the defaults{also}; compared at {outcome.rate:.3g}"
 
 
 def unrest(scores: Sequence[Score]) -> float:

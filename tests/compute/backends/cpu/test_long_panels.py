@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.compute.backends.cpu.backend import Cpu, Options
+from penstock.compute.backends.cpu.backend import Cpu, CpuOptions
 from penstock.compute.quant.codes import Codes
 from penstock.compute.quant.native import best_rounding
 from tests.compute.backends.cpu.product import Product
@@ -33,7 +33,7 @@ def test_long_panels(kernels: str, case: str) -> None:
     rows = random.standard_normal((ROWS, inner), dtype=np.float32)
     given = made((random.standard_normal((OUTER, inner), dtype=np.float32).view(np.uint32) & 0xFFFF0000).view(np.float32))
     exact = rows.astype(np.float64) @ np.asarray(given.dequantize() if isinstance(given, Codes) else given, dtype=np.float64).T
-    product = Product(Cpu(Options(kernels=kernels), "bfloat16", activations), (OUTER, inner), given, 2)
+    product = Product(Cpu(CpuOptions(kernels=kernels), "bfloat16", activations), (OUTER, inner), given, 2)
     alone = np.concatenate([product.of(rows[i : i + 1]) for i in range(ROWS)])
     for zen5 in (False, True):
         product.loaded.model.tune_for_zen5(zen5)

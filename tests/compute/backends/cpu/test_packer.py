@@ -10,7 +10,7 @@ from penstock.compute.backends.contract import KVLayout
 from penstock.compute.backends.packed import PackedCache
 from penstock.compute.program import Program
 from penstock.compute.quant.codes import Codes
-from penstock.compute.quant.int4 import Int4, Options
+from penstock.compute.quant.int4 import Int4, Int4Options
 from penstock.compute.weight import Weight, weight_of
 from tests.contract.decoders import PLAIN, SPECS, decoder
 
@@ -31,7 +31,7 @@ def packed(loaded: Any) -> Array:
 
 def quantized(program: Program, weights: dict[str, Array], **options: Any) -> dict[str, Any]:
     """In four bits where that goes, else by row; small ones as they are."""
-    scheme = Int4(Options(**options))
+    scheme = Int4(Int4Options(**options))
     found: dict[str, Any] = {}
     for name, spec in program.weights.items():
         coding = scheme.coding(spec.shape, table=False) if spec.matrix else None

@@ -21,7 +21,7 @@ from penstock.core.errors import UsageError
 from tests.contract.sketch import Sketch
 
 pytest.importorskip("penstock._native")
-from penstock.compute.backends.cpu.backend import Cpu, Options
+from penstock.compute.backends.cpu.backend import Cpu, CpuOptions
 
 linux = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads /proc")
 ROWS, INNER = 2048, 8192
@@ -80,7 +80,7 @@ def test_each_thread_is_pinned_and_the_callers_only_while_it_computes() -> None:
     before = os.sched_getaffinity(0)
     first, *rest = sorted(before)
     tasks = set(os.listdir("/proc/self/task"))
-    backend = Cpu(Options(pin=True), dtype="float32")
+    backend = Cpu(CpuOptions(pin=True), dtype="float32")
     loaded = backend.load(program, weights, KVLayout(256, 16), min(2, len(before)))
     backend.step(loaded, batch(64))
     added = set(os.listdir("/proc/self/task")) - tasks
@@ -119,7 +119,7 @@ def test_more_threads_than_the_system_gives_are_wrong_usage(monkeypatch: pytest.
 def test_more_threads_than_processors_are_not_pinned() -> None:
     here = len(os.sched_getaffinity(0))
     with pytest.raises(UsageError, match=f"pin=true .*: --threads {here + 1} is more than the {here} here"):
-        Cpu(Options(pin=True), dtype="float32").load(*one_expert(), KVLayout(256, 16), here + 1)
+        Cpu(CpuOptions(pin=True), dtype="float32").load(*one_expert(), KVLayout(256, 16), here + 1)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")

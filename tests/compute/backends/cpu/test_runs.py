@@ -2,7 +2,7 @@
 import numpy as np
 import pytest
 
-from penstock.compute.backends.cpu.backend import Cpu, Options
+from penstock.compute.backends.cpu.backend import Cpu, CpuOptions
 from tests.compute.backends.cpu.product import Product
 from tests.contract.participants import native_kernels
 
@@ -15,5 +15,5 @@ ROWS, INNER, OUTER = 540, 16, 64 * 23  # several blocks of rows, whose operand e
 def test_narrow_rows_in_several_blocks(kernels: str, dtype: str, threads: int) -> None:
     random = np.random.default_rng(0)
     rows, weight = (random.integers(-4, 5, (count, INNER)).astype(np.float32) for count in (ROWS, OUTER))
-    product = Product(Cpu(Options(kernels=kernels), dtype), (OUTER, INNER), weight, threads)
+    product = Product(Cpu(CpuOptions(kernels=kernels), dtype), (OUTER, INNER), weight, threads)
     assert np.array_equal(product.of(rows), rows @ weight.T)  # small whole numbers are exact

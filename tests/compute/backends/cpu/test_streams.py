@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from penstock.compute.backends.contract import KVLayout
-from penstock.compute.backends.cpu.backend import Cpu, Loaded, Options
+from penstock.compute.backends.cpu.backend import Cpu, CpuOptions, Loaded
 from penstock.core.modelspec import LayerSpec, RopeSpec
 from tests.contract.decoders import PLAIN, decoder
 from tests.contract.participants import native_kernels
@@ -21,7 +21,7 @@ SPECS = {
 
 class Streaming(Cpu):
     def __init__(self, kernels: str, dtype: str, distance: int) -> None:
-        super().__init__(Options(kernels=kernels), dtype)
+        super().__init__(CpuOptions(kernels=kernels), dtype)
         self.distance = distance
 
     def load(self, program: Any, weights: Any, kv: KVLayout, *rest: Any, **more: Any) -> Loaded:

@@ -6,7 +6,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from penstock.compute.backends.contract import Batch, KVLayout
-from penstock.compute.backends.reference.backend import Options, Reference
+from penstock.compute.backends.reference.backend import Reference, ReferenceOptions
 from penstock.compute.ops import check
 from penstock.compute.program import KVSpec, Op, Program, WeightSpec
 
@@ -62,7 +62,7 @@ def run(backend: Reference, loaded: object, tokens: np.ndarray) -> np.ndarray:
 
 def check_alone_and_crowded(shape: Shape, library: str, dtype: str) -> None:
     pytest.importorskip(library, reason=f"{library} is an extra: pip install '.[{library}]'")
-    program, backend, rng = program_of(shape), Reference(Options(library), dtype=dtype), np.random.default_rng(7)
+    program, backend, rng = program_of(shape), Reference(ReferenceOptions(library), dtype=dtype), np.random.default_rng(7)
     loaded = backend.load(program, weights_of(program), KVLayout(TOKENS // BLOCK + 1, BLOCK))
     whole = run(backend, loaded, np.arange(TOKENS))
     assert np.abs(whole).max() > 0.1

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from penstock.compute.backends.contract import KVLayout
-from penstock.compute.backends.reference.backend import Options, Reference
+from penstock.compute.backends.reference.backend import Reference, ReferenceOptions
 from penstock.core.modelspec import ModelSpec
 from tests.contract.decoders import PLAIN, SPECS, decoder
 from tests.contract.stories import Story, play
@@ -16,7 +16,7 @@ LENGTH = 140
 def reference(arrays: str, dtype: str = "float32", **options: Any) -> Reference:
     if arrays != "numpy":
         pytest.importorskip(arrays)
-    return Reference(Options(arrays), dtype, **options)
+    return Reference(ReferenceOptions(arrays), dtype, **options)
 
 
 @pytest.mark.parametrize("arrays", ["numpy", "torch"])

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.compute.backends.reference import kernels
 from penstock.compute.backends.reference.arrays import Arrays, make_arrays
-from penstock.compute.backends.reference.backend import Options, Reference
+from penstock.compute.backends.reference.backend import Reference, ReferenceOptions
 from penstock.core.errors import UsageError
 from tests.contract.cases import CASES
 from tests.contract.stories import Story, play
@@ -107,6 +107,6 @@ def test_large_activations_overflow_in_silence() -> None:
 
 def test_unknown_arrays_and_dtypes_are_refused() -> None:
     with pytest.raises(UsageError, match="arrays=cupy is not one of numpy, torch"):
-        Reference(Options("cupy"))
+        Reference(ReferenceOptions("cupy"))
     with pytest.raises(UsageError, match="float64"):
         Reference(dtype="float64")

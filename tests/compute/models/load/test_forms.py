@@ -13,9 +13,8 @@ from penstock.compute.models.load.checkpoint import open_checkpoint
 from penstock.compute.models.load.tensorfile import TensorFile
 from penstock.compute.models.load.weights import Forming, load_weights, tables_of
 from penstock.compute.quant.codes import UNSIGNED, Codes, Coding
-from penstock.compute.quant.int4 import Int4, Options
-from penstock.compute.quant.int8 import Int8
-from penstock.compute.quant.int8 import Options as Int8Options
+from penstock.compute.quant.int4 import Int4, Int4Options
+from penstock.compute.quant.int8 import Int8, Int8Options
 from penstock.compute.quant.native import best_rounding
 from penstock.compute.quant.none import Stored
 from penstock.compute.quant.rounding import Numpy
@@ -140,7 +139,8 @@ def test_codes_stay_where_the_scheme_asks_for_the_same_and_are_rounded_again_whe
     stored = checkpoint.tensors["model.layers.0.mlp.down_proj.weight"]
     (kept,) = load_weights(program_of(WIDE), checkpoint, "bfloat16", Int4())["layers.0.down"].pieces()
     assert np.array_equal(kept.codes, stored.codes) and np.array_equal(kept.scales, stored.scales)
-    narrow = load_weights(program_of(WIDE), with_codes({"down_proj": Q4_K}), "bfloat16", Int4(Options(symmetric=False)))["layers.0.down"]
+    unsigned = Int4(Int4Options(symmetric=False))
+    narrow = load_weights(program_of(WIDE), with_codes({"down_proj": Q4_K}), "bfloat16", unsigned)["layers.0.down"]
     assert [piece.coding for piece in narrow.pieces()] == [Coding(4, 32, "float16", True, UNSIGNED)]
     (rounded,) = load_weights(program_of(WIDE), checkpoint, "bfloat16", Int8())["layers.0.down"].pieces()
     expected = Int8().quantize(stored.dequantize(), rounded.coding)
@@ -169,7 +169,7 @@ def test_numbers_are_rounded_once_from_what_is_stored() -> None:
 
 @pytest.mark.parametrize("scheme, bad, says", [
     (Int8(), np.nan, r"^layers\.0\.o holds numbers that are not finite"),
-    (Int4(Options(symmetric=False)), 1e9, r"^layers\.0\.o holds .* beyond what scales of float16 reach"),
+    (Int4(Int4Options(symmetric=False)), 1e9, r"^layers\.0\.o holds .* beyond what scales of float16 reach"),
     (Int4(), np.inf, r"^layers\.0\.o holds numbers that are not finite"),
 ])
 def test_what_cannot_be_coded_is_named(scheme: Any, bad: float, says: str) -> None:
