@@ -12,7 +12,7 @@ ENGINE = {
     "dtype": "Compute precision: auto, float32, bfloat16, float16",
     "quant": "Weight format, as name:key=value,...",
     "weight_cache": "Keep quantized weights packed in the cache folder, for a faster next start",
-    "kv_dtype": "Format of the KV cache; auto: the same as --dtype",
+    "kv_dtype": "Format of the KV cache; auto: what the backend computes in",
     "max_model_len": "Longest context, in tokens; default: the model's own",
     "max_num_seqs": "Most sequences that run at once",
     "max_num_batched_tokens": "Most tokens computed in one step; longer prompts are split into chunks",

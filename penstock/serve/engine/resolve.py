@@ -36,9 +36,10 @@ def resolve(config: EngineConfig, spec: ModelSpec, held: Held, machine: Machine,
     _check_numbers(config)
     if config.quant.partition(":")[0] not in held.quant_schemes:
         raise UsageError(f"--quant {config.quant}: the {config.backend} backend takes {', '.join(held.quant_schemes)}")
-    if config.kv_dtype not in ("auto", held.dtype):
-        raise UsageError(f"--kv-dtype {config.kv_dtype}: the {config.backend} backend keeps keys and values in {held.dtype}")
     dtype, reasons["dtype"] = choose_dtype(config, spec, held.dtypes)
+    if config.kv_dtype not in ("auto", held.dtype):
+        raise UsageError(
+            f"--kv-dtype {config.kv_dtype}: with --dtype {dtype}, the {config.backend} backend keeps keys and values in {held.dtype}")
     reasons["kv_dtype"] = "what the backend computes in"
     max_len, reasons["max_model_len"] = _max_model_len(config, spec)
     free = machine.memory_bytes - held.weight_bytes - drafting.fixed - ACTIVATIONS_BYTES

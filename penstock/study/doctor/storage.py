@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from shlex import quote
+from string import Template
 
 from penstock.compute.backends.packed import FOLDER as PACKED
 from penstock.compute.models.load import hub
@@ -16,6 +17,8 @@ from penstock.core.hardware import cache_folder
 from penstock.study.doctor.check import GIB, Check, Host, Status, gib
 
 TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+HUB_CACHES = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
+XDG = "XDG_CACHE_HOME"
 LITTLE_DISK_BYTES = 5 * GIB
 MUCH_OF_FREE = 0.25  # of the free disk: packed weights that take more than this are worth a word
 LITTLE_CACHE_BYTES = GIB  # of packed weights, which nobody misses
@@ -24,7 +27,8 @@ LITTLE_CACHE_BYTES = GIB  # of packed weights, which nobody misses
 def hub_token(host: Host) -> Check:
     """Whether there is one; its value is never read into the report."""
     named = next((name for name in TOKENS if host.environ.get(name, "").strip()), None)
-    file = Path(host.environ.get("HF_TOKEN_PATH") or hub_home(host) / "token")
+    path = host.environ.get("HF_TOKEN_PATH")
+    file = expanded(host, path) if path else hub_home(host) / "token"
     where = named or (str(file) if _has_text(file) else None)
     if where is None:
         return Check("hub token", Status.PASS, "none: needed for gated and private models only", details={"present": False})
@@ -39,13 +43,14 @@ def caches(host: Host) -> Check:
     free = {name: shutil.disk_usage(nearest(folder)).free for name, folder in folders.items()}
     details = {name: {"folder": str(folder), "bytes": sizes[name], "free_bytes": free[name]} for name, folder in folders.items()}
     said = "; ".join(f"{name} {folders[name]}: {gib(sizes[name])}, {gib(free[name])} free" for name in ("hub", "penstock"))
-    shut = [str(there) for there in dict.fromkeys(map(nearest, folders.values())) if not takes_files(there)]
+    shut = {name: str(nearest(folder)) for name, folder in folders.items() if not takes_files(nearest(folder))}
     if shut:
-        hint = f"{' and '.join(shut)} cannot be written: fix its permissions, or set XDG_CACHE_HOME"
+        hint = f"{' and '.join(dict.fromkeys(shut.values()))} cannot be written: fix its permissions, or {another(host, shut)}"
         return Check("caches", Status.ERROR, said, hint, details)
     hints = []
-    if min(free.values()) < LITTLE_DISK_BYTES:
-        hints.append(f"a model takes some GiB: free {gib(LITTLE_DISK_BYTES)}, or set XDG_CACHE_HOME")
+    little = [name for name in folders if free[name] < LITTLE_DISK_BYTES]
+    if little:
+        hints.append(f"a model takes some GiB: free {gib(LITTLE_DISK_BYTES)}, or {another(host, little)}")
     if sizes["packed"] > max(LITTLE_CACHE_BYTES, MUCH_OF_FREE * free["packed"]):
         hints.append(f"packed weights take {gib(sizes['packed'])}, which is more than {MUCH_OF_FREE:.0%} of the free space: to delete "
                      f"them, rm -r {quote(str(folders['packed']))}; loading a model packs it again, unless with --no-weight-cache")
@@ -75,14 +80,26 @@ def broken(folder: Path) -> str | None:
 
 
 def hub_home(host: Host) -> Path:
-    if host.environ.get("HF_HOME"):
-        return Path(host.environ["HF_HOME"])
-    return Path(host.environ.get("XDG_CACHE_HOME") or host.home / ".cache") / "huggingface"
+    named = host.environ.get("HF_HOME")
+    return expanded(host, named or f"{host.environ.get(XDG) or host.home / '.cache'}/huggingface")
 
 
 def hub_cache(host: Host) -> Path:
-    named = host.environ.get("HF_HUB_CACHE") or host.environ.get("HUGGINGFACE_HUB_CACHE")
-    return Path(named) if named else hub_home(host) / "hub"
+    named = next(filter(None, map(host.environ.get, HUB_CACHES)), None)
+    return expanded(host, named) if named else hub_home(host) / "hub"
+
+
+def expanded(host: Host, path: str) -> Path:
+    """A path with ~ and $NAME in it, as the hub's library reads its variables."""
+    if path == "~" or path.startswith("~/"):
+        path = f"{host.home}{path[1:]}"
+    return Path(Template(path).safe_substitute(host.environ))
+
+
+def another(host: Host, names: Iterable[str]) -> str:
+    """How to have these caches elsewhere: by the variable that says where each one is."""
+    hub = next((name for name in (*HUB_CACHES, "HF_HOME") if host.environ.get(name)), XDG)
+    return f"set {' and '.join(dict.fromkeys(hub if name == 'hub' else XDG for name in names))}"
 
 
 def folder_bytes(folder: Path) -> int:

@@ -94,6 +94,7 @@ def test_dynamic_rope_may_be_stretched() -> None:
     (EngineConfig(dtype="float8"), "float8.*float32, bfloat16, float16"),
     (EngineConfig(quant="int4"), "int4"),
     (EngineConfig(kv_dtype="int8"), "int8.*float32"),
+    (EngineConfig(dtype="float16", kv_dtype="float16"), "--kv-dtype float16: with --dtype float16, .* keeps keys and values in float32"),
     (EngineConfig(block_size=0), "--block-size must be at least 1, not 0"),
     (EngineConfig(threads=-1), "--threads must be from 1 to 1024, not -1"),
     (EngineConfig(threads=1025), "--threads must be from 1 to 1024, not 1025"),

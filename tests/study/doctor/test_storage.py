@@ -35,6 +35,22 @@ def test_the_hubs_cache_is_where_the_hub_says(make: Make) -> None:
     assert storage.hub_cache(make(environ={"HF_HOME": "/h", "HF_HUB_CACHE": "/c"})) == Path("/c")
 
 
+def test_paths_are_expanded_as_the_hub_expands_them(make: Make, tmp_path: Path) -> None:
+    home = make().home
+    assert storage.hub_cache(make(environ={"HF_HOME": "~/hf"})) == home / "hf/hub"
+    assert storage.hub_cache(make(environ={"HF_HUB_CACHE": "$SCRATCH/c", "SCRATCH": "/s"})) == Path("/s/c")
+    (tmp_path / "token").write_text(SECRET)
+    assert storage.hub_token(make(environ={"HF_TOKEN_PATH": "${T}/token", "T": str(tmp_path)})).details["present"]
+
+
+@pytest.mark.parametrize("name", ["HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME"])
+def test_the_hint_names_the_variable_that_decides(make: Make, tmp_path: Path, name: str) -> None:
+    """Moving the others would not move the hub's cache."""
+    (tmp_path / "file").write_text("")
+    found = storage.caches(make(environ={"XDG_CACHE_HOME": str(tmp_path / "cache"), name: str(tmp_path / "file/hub")}))
+    assert found.status is Status.ERROR and found.hint.endswith(f"or set {name}")
+
+
 def test_caches_are_weighed(make: Make, tmp_path: Path) -> None:
     host = make(environ={"XDG_CACHE_HOME": str(tmp_path / "cache")})
     blob = tmp_path / "cache/huggingface/hub/models/blob"
