@@ -64,9 +64,10 @@ class Readings:
         return self.of_products.get(crew, {})
 
     def _multiply(self, crews: Sequence[int]) -> None:
+        """All crews or none: one thread's rates would otherwise be told as those of all."""
+        if self._is_late():
+            return
         for crew in crews:
-            if self._is_late():
-                return
             before = self.of_products.setdefault(crew, {})
             for point, rate in self._probe.products(crew).items():
                 before[point] = max(rate, before.get(point, 0.0))

@@ -139,6 +139,17 @@ def test_a_slow_machine_is_not_measured_for_ever() -> None:
     assert fake.now < 2 * BUDGET_S and tuple(found.all_threads.read_bytes_per_s) == WORKING_SETS[:2]
 
 
+def test_products_that_end_late_are_measured_with_one_thread_too() -> None:
+    class Slow(Fake):
+        def products(self, threads: int) -> dict[Point, float]:
+            self.now += BUDGET_S + 1
+            return super().products(threads)
+
+    found = run(Slow())
+    assert found.one_thread.products == {("bf16", 256, 16): 0.5e11}
+    assert hardware_of(json.loads(json.dumps(found.as_json())), 1).products == {"bf16": {256: {16: 0.5e11}}}
+
+
 def test_what_json_says_is_what_was_measured() -> None:
     found = run(Fake(dtypes=("fp32",)))
     told = json.loads(json.dumps(found.as_json()))
