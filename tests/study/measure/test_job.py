@@ -174,6 +174,8 @@ def test_what_does_not_go_together(model: str) -> None:
 
 
 class Ids:
+    has_times = False
+
     def sessions(self) -> Any:
         return iter([Session((Turn((1, 2)),))])
 
