@@ -115,8 +115,11 @@ class Drafter:
                      if limit > 0 and most > 0]
             rows = [draftable(plan.seqs[place], cached[place], room, verifications, limits.sure) for place, room in asked]
             for (place, room), row, proposed in zip(asked, rows, self._proposer.propose(rows), strict=True):
+                if not proposed.tokens:
+                    self._controller.record_proposal(row.seq_id, 0)
+                    continue
                 drafts = allowed(cached[place], proposed if len(proposed.tokens) <= room else subset(proposed, range(room)))
-                self._controller.record_proposal(row.seq_id, room, len(drafts.tokens))
+                self._controller.record_proposal(row.seq_id, len(drafts.tokens))
                 if drafts.tokens and not limits.only_counted:
                     self._proposed.add(row.seq_id)
                     results[place] = results[place].with_drafts(drafts.tokens, drafts.parents)

@@ -226,13 +226,13 @@ class Counting(Always):
 
     def __init__(self) -> None:
         super().__init__(4)
-        self.offered: list[tuple[int, int, int]] = []
+        self.offered: list[tuple[int, int]] = []
 
     def limits(self, seq_ids: Sequence[int], num_other_rows: int) -> DraftLimits:
         return DraftLimits([4] * len(seq_ids), sure=True, only_counted=True)
 
-    def record_proposal(self, seq_id: int, limit: int, num_drafts: int) -> None:
-        self.offered.append((seq_id, limit, num_drafts))
+    def record_proposal(self, seq_id: int, num_drafts: int) -> None:
+        self.offered.append((seq_id, num_drafts))
 
 
 def test_offers_that_are_only_counted_are_neither_verified_nor_compared() -> None:
@@ -241,7 +241,7 @@ def test_offers_that_are_only_counted_are_neither_verified_nor_compared() -> Non
     cached, results = [CachedSeq(SeqInfo(SamplingParams(), (1, 2), 0))], [SeqResult(0, (10,))]
     drafter.begin_step(plan(0), cached)
     drafter.propose(plan(0), cached, results)
-    assert controller.offered == [(0, 4, 4)] and results[0].drafts == () and drafter.skip.num_shown == 1
+    assert controller.offered == [(0, 4)] and results[0].drafts == () and drafter.skip.num_shown == 1
     assert proposer.wanted_sure == [True]
 
 

@@ -70,9 +70,9 @@ class Controller(Protocol):
         """What these sequences may have in the next step, which has about `num_other_rows` rows of other sequences. None: no drafts."""
         ...
 
-    def record_proposal(self, seq_id: int, limit: int, num_drafts: int) -> None:
-        """Allowed `limit` drafts, the proposer made `num_drafts`, which the next step verifies, or fewer or none where it has no room for
-        them: such drafts count as rejected. `limit` is lower than the one decided on where the sequence will end before."""
+    def record_proposal(self, seq_id: int, num_drafts: int) -> None:
+        """The proposer was asked for this sequence and made `num_drafts`, which the next step verifies, or fewer or none where it has no
+        room for them: such drafts count as rejected."""
         ...
 
     def end_step(self, now: float, drafting_s: float) -> None:
@@ -113,7 +113,7 @@ class Always:
     def limits(self, seq_ids: Sequence[int], num_other_rows: int) -> DraftLimits | None:
         return DraftLimits([self._max_drafts] * len(seq_ids))
 
-    def record_proposal(self, seq_id: int, limit: int, num_drafts: int) -> None:
+    def record_proposal(self, seq_id: int, num_drafts: int) -> None:
         pass
 
     def end_step(self, now: float, drafting_s: float) -> None:

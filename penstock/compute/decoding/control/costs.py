@@ -26,6 +26,7 @@ class StepCosts:
     pair_s: float  # for each context token that a row attends to
     draft_s: float = 0.0  # that a draft adds to a step, as measured at startup
     _units: list[float] = field(default_factory=list)  # of the host for a sequence in the latest plain steps
+    _unit_s: float = 0.0  # their median; below zero where rows took longer when they were measured
     _drafted: tuple[float, float] = (0.0, 0.0)  # that steps with drafts took longer than plain ones, and that they should have
 
     def is_known(self) -> bool:
@@ -34,10 +35,11 @@ class StepCosts:
     def plain_s(self, load: StepLoad) -> float:
         """A decode step of this load's sequences without drafts."""
         least_s = LEAST_OF_ROWS * self._rows_s(load.num_seqs)
-        return max(self._model_s(load) + self._unit_s() * (load.num_seqs + STEP_UNITS), least_s)
+        return max(self._model_s(load) + self._unit_s * (load.num_seqs + STEP_UNITS), least_s)
 
     def observe_plain(self, load: StepLoad, seconds: float) -> None:
         self._units = [*self._units[-MEDIAN_OF + 1 :], (seconds - self._model_s(load)) / (load.num_seqs + STEP_UNITS)]
+        self._unit_s = sorted(self._units)[len(self._units) // 2]
 
     def expected_s(self, load: StepLoad) -> float:
         """What this load's drafts add to its step, as measured at startup."""
@@ -56,7 +58,7 @@ class StepCosts:
         """Sets `draft_s` for steps that have `num_rows` without drafts, and `num_drafts` for each of `num_seqs` sequences. Returns how many
         times as dear drafts really are."""
         more = num_seqs * num_drafts
-        host_s = (DRAFT_UNITS + DRAFTED_UNITS / num_drafts) * max(0.0, self._unit_s())
+        host_s = (DRAFT_UNITS + DRAFTED_UNITS / num_drafts) * max(0.0, self._unit_s)
         attention_s = self.pair_s * load.num_context_tokens / load.num_seqs
         self.draft_s = (self._rows_s(num_rows + more) - self._rows_s(num_rows)) / more + attention_s + host_s
         prior_s = COST_PRIOR * self.draft_s
@@ -68,10 +70,6 @@ class StepCosts:
     def _model_s(self, load: StepLoad) -> float:
         """The same step without the host."""
         return self._rows_s(load.num_seqs) + load.num_context_tokens * (self.context_s + self.pair_s)
-
-    def _unit_s(self) -> float:
-        """The host's work for a sequence in a plain step; below zero where rows took longer when they were measured."""
-        return sorted(self._units)[len(self._units) // 2] if self._units else 0.0
 
 
 @dataclass(slots=True)

@@ -110,7 +110,7 @@ class Patient:
 
     def __post_init__(self) -> None:
         self._costs = StepCosts(list(map(float, self.step_s)), self.context_s, self.pair_s)
-        self._pooled = [PositionRates.like(self._prior(sure), 0.0) for sure in (False, True)]
+        self._pooled = [PositionRates.none(self.max_drafts) for _ in range(2)]
 
     def num_skippable(self) -> int:
         return max(0, self._resumes_at - self._step - 1)
@@ -236,12 +236,12 @@ class Patient:
         """A sequence that has rested tries one draft."""
         return min(seq.limit, self._limit) or int(self._step >= seq.rests_until)
 
-    def record_proposal(self, seq_id: int, limit: int, num_drafts: int) -> None:
+    def record_proposal(self, seq_id: int, num_drafts: int) -> None:
         self._asking.record(num_drafts)
         if num_drafts and not self._is_counting:
             seq = self._seqs.get(seq_id)
             if seq is None:
-                seq = self._seqs[seq_id] = SeqState(PositionRates.like([0.0] * self.max_drafts, 0.0), self._limit)
+                seq = self._seqs[seq_id] = SeqState(PositionRates.none(self.max_drafts), self._limit)
             seq.num_drafts = num_drafts
 
     def end_step(self, now: float, drafting_s: float) -> None:

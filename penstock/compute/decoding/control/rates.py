@@ -13,9 +13,9 @@ class PositionRates:
     accepted: list[float]
 
     @classmethod
-    def like(cls, rates: Sequence[float], weight: float) -> "PositionRates":
-        """As if so many proposals had come true at these rates."""
-        return cls([weight] * len(rates), [weight * rate for rate in rates])
+    def none(cls, max_drafts: int) -> "PositionRates":
+        """Nothing is known yet."""
+        return cls([0.0] * max_drafts, [0.0] * max_drafts)
 
     def record(self, num_drafts: int, path: Sequence[int], decay: float) -> None:
         """A proposal, of which these drafts (indices) were accepted."""
@@ -27,7 +27,7 @@ class PositionRates:
                 self.accepted[index] = decay * self.accepted[index] + is_accepted
             was_accepted = is_accepted
 
-    def fade(self, factor: float, first: int = 0) -> None:
+    def fade(self, factor: float, first: int) -> None:
         """What is known of the positions from `first` on weighs so much less."""
         self.reached[first:] = [factor * count for count in self.reached[first:]]
         self.accepted[first:] = [factor * count for count in self.accepted[first:]]

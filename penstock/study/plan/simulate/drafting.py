@@ -92,7 +92,7 @@ class SimulatedDrafter:
                 self._num_asked += 1
                 limit = min(limit, len(self._proposer.acceptance))
                 count = limit if self._rng.random() < self._proposer.proposal_rate else 0
-                self._controller.record_proposal(seq_id, limit, count)
+                self._controller.record_proposal(seq_id, count)
                 num_drafts[seq_id] = 0 if limits.only_counted else count
         return num_drafts, self._num_asked * self._proposer.propose_s
 

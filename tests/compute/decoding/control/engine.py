@@ -91,7 +91,7 @@ class SimulatedEngine:
             self.asked_at[seq_id] = self.steps
             self.num_asked += 1
             num = limit if self.random.random() < self.answers else 0
-            self.controller.record_proposal(seq_id, limit, num)
+            self.controller.record_proposal(seq_id, num)
             self.drafts[seq_id] = 0 if limits.only_counted else num
         self.now += drafting
         self.controller.end_step(self.now, drafting)

@@ -12,7 +12,7 @@ def engine(fixed: float, row: float, right: float, count: int = 1, **more: float
 
 
 def test_rates_are_of_drafts_whose_predecessors_came_true() -> None:
-    rates = PositionRates.like([0.0] * 3, 0.0)
+    rates = PositionRates.none(3)
     for num_drafts, num_accepted in ((3, 1), (3, 3), (1, 1)):
         rates.record(num_drafts, range(num_accepted), decay=1.0)
     assert (rates.reached, rates.accepted) == ([3, 2, 1], [3, 1, 1])
@@ -21,7 +21,7 @@ def test_rates_are_of_drafts_whose_predecessors_came_true() -> None:
 
 def test_rates_of_trees_multiply_to_how_often_each_draft_comes_true() -> None:
     """Of four drafts: the first, the third or none; once the third with its child."""
-    rates = PositionRates.like([0.0] * 4, 0.0)
+    rates = PositionRates.none(4)
     for path in ((0,), (0,), (2,), (2, 3), (), (0,), (0,), (0,)):
         rates.record(4, path, decay=1.0)
     assert (rates.reached[0], rates.accepted[0]) == (8, 5) and rates.accepted[1] == 0
@@ -31,7 +31,7 @@ def test_rates_of_trees_multiply_to_how_often_each_draft_comes_true() -> None:
 def test_a_tree_came_true_if_its_longest_path_did() -> None:
     found = observed(1e-6, 1)
     found.limits([0], 0)
-    found.record_proposal(0, 8, 8)
+    found.record_proposal(0, 8)
     found.record_verified(0, (0, 3), 2)
     assert found._seqs[0].limit == found._limit
 
@@ -150,7 +150,7 @@ def test_where_drafts_cost_much_only_sure_ones_are_asked_for(count: int, sure: b
 def test_after_a_loss_nothing_is_drafted_for_a_while() -> None:
     found = observed(1e-6, 1)
     assert found.limits([0], 0) is not None
-    found.record_proposal(0, 8, 8)
+    found.record_proposal(0, 8)
     now = 1.0
     for _ in range(9):
         found.begin_step(now, load(1, 8))
@@ -206,12 +206,12 @@ def test_sequences_that_rest_do_not_put_off_questions_about_others() -> None:
     found = observed(1e-6, 1)
     found._sample_due = found._step + 1000
     found.limits([0], 0)
-    found.record_proposal(0, 8, 8)
+    found.record_proposal(0, 8)
     found._seqs[0].limit, found._seqs[0].rests_until = 0, found._step + 100
     assert found.limits([0], 0) is None and found._rest_until > found._step
     assert found.limits([0, 1], 0) is not None
     found._asking.begin_step()
-    found.record_proposal(1, 8, 0)
+    found.record_proposal(1, 0)
     found.end_step(1.0, 0.0)
     assert found.num_skippable() <= 1
 
@@ -219,7 +219,7 @@ def test_sequences_that_rest_do_not_put_off_questions_about_others() -> None:
 def test_a_sequence_that_ended_is_forgotten_and_one_that_is_unknown_ignored() -> None:
     found = observed(1e-6, 1)
     found.limits([0], 0)
-    found.record_proposal(0, 8, 8)
+    found.record_proposal(0, 8)
     found.forget(0)
     found.record_verified(0, (0,), 8)
     assert not found._seqs
