@@ -42,6 +42,8 @@ VARIANTS: dict[str, Variant] = {
     "qwen3": ("Qwen3Config", {"head_dim": 32}),
     "qwen3-windows-bias": ("Qwen3Config", {
         "head_dim": 16, "attention_bias": True, "use_sliding_window": True, "sliding_window": 33, "max_window_layers": 1}),
+    "gemma": ("GemmaConfig", {"head_dim": 32}),
+    "gemma-mqa-bias": ("GemmaConfig", {"head_dim": 16, "num_key_value_heads": 1, "attention_bias": True, "hidden_act": "gelu"}),
     "gemma2": ("Gemma2Config", {**GEMMA, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0}),
     "gemma2-plain": ("Gemma2Config", {
         **GEMMA, "attn_logit_softcapping": None, "final_logit_softcapping": None, "layer_types": MIXED[::-1] * 2, "attention_bias": True}),

@@ -6,6 +6,7 @@ TABLE = Table("architecture", {
     "MistralForCausalLM": "penstock.compute.models.families.mistral:FAMILY",
     "Qwen2ForCausalLM": "penstock.compute.models.families.qwen2:FAMILY",
     "Qwen3ForCausalLM": "penstock.compute.models.families.qwen3:FAMILY",
+    "GemmaForCausalLM": "penstock.compute.models.families.gemma:FAMILY",
     "Gemma2ForCausalLM": "penstock.compute.models.families.gemma2:FAMILY",
     "Gemma3ForCausalLM": "penstock.compute.models.families.gemma3:TEXT",
     "Gemma3ForConditionalGeneration": "penstock.compute.models.families.gemma3:IMAGE_TEXT",

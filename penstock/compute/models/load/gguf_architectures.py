@@ -95,6 +95,10 @@ def check_experts(keys: Keys, tensors: Tensors, count: int) -> None:
             raise ModelError(f"{keys.where} says {keys.architecture}.expert_count {count}, but {name} is {list(tensor.shape)}")
 
 
+def _gemma1(keys: Keys, tensors: Tensors) -> Config:
+    return {"architectures": ["GemmaForCausalLM"], "hidden_activation": "gelu_pytorch_tanh"}
+
+
 def _gemma2(keys: Keys, tensors: Tensors) -> Config:
     return {
         "architectures": ["Gemma2ForCausalLM"], **_gemma(keys, pattern=2, largest=46),
@@ -144,6 +148,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "qwen2": Architecture(_qwen2, LAYER_NAMES),
     "qwen3": Architecture(_plain("Qwen3ForCausalLM"), LAYER_NAMES),
     "qwen3moe": Architecture(_qwen3_moe, {**LAYER_NAMES, **MIXTURE}),
+    "gemma": Architecture(_gemma1, LAYER_NAMES, norms_plus_one=True),
     "gemma2": Architecture(_gemma2, {**LAYER_NAMES, **GEMMA_NORMS}, norms_plus_one=True),
     "gemma3": Architecture(_gemma3, {**LAYER_NAMES, **GEMMA_NORMS}, norms_plus_one=True),
     "phi3": Architecture(_phi3, {**LAYER_NAMES, "attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"}),

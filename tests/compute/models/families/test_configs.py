@@ -38,6 +38,9 @@ OLDER: list[tuple[str, str, Config]] = [
     ("Qwen2ForCausalLM", "Qwen2Config", {"sliding_window": 100, "max_window_layers": 3}),
     ("Qwen2ForCausalLM", "Qwen2Config", {"use_sliding_window": True, "max_window_layers": 3}),
     ("Qwen3ForCausalLM", "Qwen3Config", {"use_sliding_window": True, "max_window_layers": 5, "sliding_window": 7}),
+    ("GemmaForCausalLM", "GemmaConfig", {}),
+    ("GemmaForCausalLM", "GemmaConfig", {"hidden_act": "gelu", "hidden_activation": None}),
+    ("GemmaForCausalLM", "GemmaConfig", {"hidden_act": "silu", "tie_word_embeddings": False, "head_dim": 16, "rope_theta": 3e4}),
     ("Gemma2ForCausalLM", "Gemma2Config", {"hidden_act": "gelu_pytorch_tanh"}),
     ("Gemma2ForCausalLM", "Gemma2Config", {"final_logit_softcapping": None, "attn_logit_softcapping": None, "query_pre_attn_scalar": 9}),
     ("Gemma3ForCausalLM", "Gemma3TextConfig", {}),
@@ -102,6 +105,8 @@ REFUSED: list[tuple[str, Config, str]] = [
     ("MistralForCausalLM", {"attention_bias": True}, "attention_bias true, which is not supported"),
     ("Qwen2ForCausalLM", {"layer_types": ["sliding_attention"] * 8}, "sliding_attention for layer 0, but gives no sliding_window"),
     ("Qwen2ForCausalLM", {"layer_types": ["full_attention"]}, "lists 1 layer_types for 8 layers"),
+    ("GemmaForCausalLM", {"use_bidirectional_attention": True}, "use_bidirectional_attention true"),
+    ("GemmaForCausalLM", {"hidden_activation": "wave"}, "hidden_activation 'wave', but it must be one of silu"),
     ("Gemma2ForCausalLM", {"sliding_window": None}, "gives no sliding_window"),
     ("Gemma3ForCausalLM", {"use_bidirectional_attention": True}, "use_bidirectional_attention true"),
     ("Gemma3ForCausalLM", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping 50.0"),
@@ -140,6 +145,14 @@ def test_fields_that_nothing_reads_are_named_in_the_log(caplog: pytest.LogCaptur
         spec("LlamaForCausalLM", sliding_window=64, wobble=3, use_cache=True, image_token_id=7, rope_scaling={
             "type": "linear", "factor": 2.0, "finetuned": True})
     assert caplog.messages == ["fields of config.json that are not used: sliding_window, wobble, rope_scaling.finetuned"]
+
+
+def test_gelu_of_the_first_gemma() -> None:
+    """Its tanh approximation, unless `hidden_activation`, which later configs have, says otherwise."""
+    legacy = {"hidden_act": "gelu", "hidden_activation": None}
+    said = {"hidden_act": "gelu_pytorch_tanh", "hidden_activation": "gelu"}
+    found = [spec("GemmaForCausalLM", **each).activation for each in ({}, legacy, {**legacy, "hidden_activation": "gelu_new"}, said)]
+    assert found == ["gelu_tanh", "gelu_tanh", "gelu_tanh", "gelu"] and spec("LlamaForCausalLM", hidden_act="gelu").activation == "gelu"
 
 
 def test_experts_by_either_name() -> None:

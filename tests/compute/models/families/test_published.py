@@ -48,6 +48,10 @@ PUBLISHED: dict[str, tuple[int, Config]] = {
         **QWEN3, "architectures": ["Qwen3MoeForCausalLM"], "hidden_size": 2048, "intermediate_size": 6144, "num_attention_heads": 32,
         "num_hidden_layers": 48, "num_key_value_heads": 4, "moe_intermediate_size": 768, "num_experts": 128, "num_experts_per_tok": 8,
         "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [], "max_window_layers": 48, "tie_word_embeddings": False}),
+    "gemma-2b": (2_506_172_416, {  # as first published
+        **GEMMA, "architectures": ["GemmaForCausalLM"], "hidden_act": "gelu", "hidden_activation": None, "hidden_size": 2048,
+        "intermediate_size": 16384, "num_attention_heads": 8, "num_hidden_layers": 18, "num_key_value_heads": 1, "head_dim": 256,
+        "vocab_size": 256000, "max_position_embeddings": 8192, "rope_scaling": None, "rope_theta": 10000.0, "model_type": "gemma"}),
     "gemma-2-2b": (2_614_341_888, {  # says nothing of tied embeddings, which are its family's rule
         **GEMMA, "architectures": ["Gemma2ForCausalLM"], "hidden_act": "gelu_pytorch_tanh", "hidden_size": 2304,
         "intermediate_size": 9216, "num_attention_heads": 8, "num_hidden_layers": 26, "num_key_value_heads": 4, "head_dim": 256,

@@ -48,6 +48,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "qwen3": {"architectures": ["Qwen3ForCausalLM"]},
     "qwen3-moe": {"architectures": ["Qwen3MoeForCausalLM"], **MOE},
     "qwen3-moe-some-dense": {"architectures": ["Qwen3MoeForCausalLM"], **MOE, "mlp_only_layers": [1]},
+    "gemma": {"architectures": ["GemmaForCausalLM"], "tie_word_embeddings": True, "num_key_value_heads": 1},
     "gemma2": {"architectures": ["Gemma2ForCausalLM"], **GEMMA, "attn_logit_softcapping": 30.0, "final_logit_softcapping": 20.0},
     "gemma3": {"architectures": ["Gemma3ForCausalLM"], **GEMMA, "num_hidden_layers": 7, "rope_local_base_freq": 3000.0, "rope_theta": 1e6},
     "phi3": {"architectures": ["Phi3ForCausalLM"], "sliding_window": 16, "head_dim": 16},
@@ -59,7 +60,7 @@ ROUTERS = (".mlp.gate.weight", ".block_sparse_moe.gate.weight")
 
 def config_of(name: str, **changes: Any) -> dict[str, Any]:
     found = {**SIZE, **VARIANTS[name], **changes}
-    return {**found, "query_pre_attn_scalar": found["head_dim"]} if "gemma" in name else found
+    return {**found, "query_pre_attn_scalar": found["head_dim"]} if name in ("gemma2", "gemma3") else found
 
 
 def spec_of(config: Mapping[str, Any]) -> Any:
@@ -93,19 +94,20 @@ def test_a_converted_model_is_the_model(tmp_path: Path, name: str, kind: Kind, d
     assert all(np.array_equal(ours[each].numbers(np.float32), theirs[each].numbers(np.float32)) for each in theirs)
 
 
-def test_gemma_norms_come_back_exactly(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["gemma", "gemma2"])
+def test_gemma_norms_come_back_exactly(tmp_path: Path, name: str) -> None:
     """What is stored is 1 + w, rounded to float32; what is computed with is that sum, however small w is."""
-    config, tensors = config_of("gemma2"), tensors_of(config_of("gemma2"))
-    norms = [name for name in tensors if name.endswith("norm.weight")]
+    config, tensors = config_of(name), tensors_of(config_of(name))
+    norms = [each for each in tensors if each.endswith("norm.weight")]
     rng = np.random.default_rng(0)
-    for name in norms:
-        tensors[name] = (rng.standard_normal(64) * 2.0 ** rng.uniform(-30, 6, 64)).astype(ml_dtypes.bfloat16).astype(np.float32)
+    for each in norms:
+        tensors[each] = (rng.standard_normal(64) * 2.0 ** rng.uniform(-30, 6, 64)).astype(ml_dtypes.bfloat16).astype(np.float32)
     checkpoint = GgufCheckpoint(write_gguf(tmp_path / "model.gguf", config, tensors))
     one = np.float32(1)
-    for name in norms:
-        found = checkpoint.tensor(name)
-        np.testing.assert_array_equal(one + found, one + tensors[name])
-        np.testing.assert_array_equal(one + found.astype(ml_dtypes.bfloat16).astype(np.float32), one + tensors[name])
+    for each in norms:
+        found = checkpoint.tensor(each)
+        np.testing.assert_array_equal(one + found, one + tensors[each])
+        np.testing.assert_array_equal(one + found.astype(ml_dtypes.bfloat16).astype(np.float32), one + tensors[each])
 
 
 QUANTIZED = [Kind.Q8_0, Kind.Q4_0, Kind.Q5_1, Kind.IQ4_NL, Kind.Q2_K, Kind.Q3_K, Kind.Q4_K, Kind.Q5_K, Kind.Q6_K]
