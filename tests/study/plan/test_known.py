@@ -16,9 +16,9 @@ PARAMETERS = {  # billions, from the models' cards
     "mistral-7b": 7.25,
     "mixtral-8x7b": 46.7, "mixtral-8x22b": 140.6, "qwen2.5-0.5b": 0.494, "qwen2.5-1.5b": 1.54, "qwen2.5-3b": 3.09, "qwen2.5-7b": 7.62,
     "qwen2.5-14b": 14.77, "qwen2.5-32b": 32.76, "qwen2.5-72b": 72.7, "qwen3-0.6b": 0.596, "qwen3-1.7b": 1.72, "qwen3-4b": 4.02,
-    "qwen3-8b": 8.19, "qwen3-14b": 14.77, "qwen3-32b": 32.76, "qwen3-30b-a3b": 30.5, "qwen3-235b-a22b": 235.1, "gemma-2b": 2.51, "gemma-7b": 8.54,
-    "gemma-2-2b": 2.61, "gemma-2-9b": 9.24, "gemma-2-27b": 27.2, "gemma-3-1b": 1.0, "gemma-3-4b": 3.88, "gemma-3-12b": 11.77, "gemma-3-27b": 27.01,
-    "phi-3-mini": 3.82, "phi-4": 14.66,
+    "qwen3-8b": 8.19, "qwen3-14b": 14.77, "qwen3-32b": 32.76, "qwen3-30b-a3b": 30.5, "qwen3-235b-a22b": 235.1,
+    "gemma-2b": 2.51, "gemma-7b": 8.54, "gemma-2-2b": 2.61, "gemma-2-9b": 9.24, "gemma-2-27b": 27.2, "gemma-3-1b": 1.0, "gemma-3-4b": 3.88,
+    "gemma-3-12b": 11.77, "gemma-3-27b": 27.01, "phi-3-mini": 3.82, "phi-4": 14.66,
     "deepseek-v2-lite": 15.7, "deepseek-v2": 235.7, "deepseek-v3": 671.0, "deepseek-r1": 671.0, "kimi-k2": 1026.4,
 }
 
@@ -66,7 +66,7 @@ def test_a_config_by_itself_is_a_model_without_weights(tmp_path: Path) -> None:
 
 
 def test_whoever_gives_a_wrong_name_is_told_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ModelError, match=r"one of 43 known names: did you mean .*\bllama-3-70b\b.*\?$") as near:
+    with pytest.raises(ModelError, match=r"one of 45 known names: did you mean .*\bllama-3-70b\b.*\?$") as near:
         model_of("llama-3-80b")
     assert all(word in str(near.value) for word in ("a folder, a GGUF file, a config.json", "brook and rill", "owner/model"))
     with pytest.raises(ModelError) as far:

@@ -21,6 +21,10 @@ class Checkpoint(Protocol):
 
     def names(self) -> Collection[str]: ...
 
+    def spelled(self, name: str) -> str:
+        """For messages: what the files call this tensor, or would call it if they had it."""
+        ...
+
     def shape(self, name: str) -> tuple[int, ...]: ...
 
     def tensor(self, name: str) -> Array:
@@ -63,6 +67,9 @@ class FolderCheckpoint:
 
     def names(self) -> Collection[str]:
         return self._files.keys()
+
+    def spelled(self, name: str) -> str:
+        return name
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self._files[name].shape(name)

@@ -51,7 +51,7 @@ class Finder:
         return Placed(tuple(parts), twins)
 
     def tell_unused(self) -> None:
-        unused = sorted(name for name in self._names - self._used if not RECOMPUTED.search(name))
+        unused = sorted(self._checkpoint.spelled(name) for name in self._names - self._used if not RECOMPUTED.search(name))
         if unused:
             log.warning("tensors of %s that are not used: %s", self._checkpoint.where, summary(unused))
             log.debug("all tensors that are not used: %s", ", ".join(unused))
@@ -67,15 +67,15 @@ class Finder:
         parts = []
         for name, actual, count in zip(tensors, found, rows, strict=True):
             if actual is None:
-                raise ModelError(f"{name} is missing from {self._checkpoint.where}")
+                raise ModelError(f"{self._checkpoint.spelled(name)} is missing from {self._checkpoint.where}")
             parts.append(self._part(actual, (count, *shape[1:])))
         return parts
 
     def _part(self, name: str, expected: tuple[int, ...]) -> Part:
         shape = self._checkpoint.shape(name)
         if shape != expected:
-            raise ModelError(
-                f"{name} in {self._checkpoint.where} has the shape {list(shape)}, but the model's config makes it {list(expected)}")
+            raise ModelError(f"{self._checkpoint.spelled(name)} in {self._checkpoint.where} has the shape {list(shape)}, but the model's"
+                             f" config makes it {list(expected)}")
         self._used.add(name)
         rows = 1
         for size in shape[:-1] or shape:

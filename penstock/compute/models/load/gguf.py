@@ -3,6 +3,7 @@
 Two changes of the converter are undone, both without rounding: rows of queries and keys that stand in rope's pairs, and norm weights with
 1 added. (s - 1 is exact in float32 for every s that is a rounded 1 + w, and 1 + (s - 1) is s again.)
 """
+import math
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -15,7 +16,7 @@ from penstock.compute.models.load import gguf_blocks
 from penstock.compute.models.load.gguf_config import types
 from penstock.compute.models.load.gguf_keys import Keys
 from penstock.compute.models.load.gguf_metadata import Metadata
-from penstock.compute.models.load.gguf_names import Piece, pieces
+from penstock.compute.models.load.gguf_names import Piece, pieces, spelled
 from penstock.compute.models.load.ggufile import GgufFile, Tensor
 from penstock.compute.quant.codes import Codes, Coding
 from penstock.core.errors import ModelError
@@ -42,9 +43,9 @@ class GgufCheckpoint:
             self._files |= dict.fromkeys(file.tensors, file)
             self._tensors |= file.tensors
         keys = Keys(self.metadata)
-        kind = architectures.architecture(keys)
+        self._architecture = architectures.architecture(keys)
         self.config: Mapping[str, Any] = architectures.config(keys, self._tensors, self._vector)
-        self._pieces = pieces(self._tensors, kind, dict(self.config))
+        self._pieces = pieces(self._tensors, self._architecture, dict(self.config))
 
     @property
     def stored(self) -> str:
@@ -53,6 +54,13 @@ class GgufCheckpoint:
 
     def names(self) -> Collection[str]:
         return self._pieces.keys()
+
+    def spelled(self, name: str) -> str:
+        piece = self._pieces.get(name)
+        if piece is None:
+            return spelled(name, self._architecture)
+        whole = math.prod(piece.shape) == math.prod(self._tensors[piece.tensor].shape)
+        return piece.tensor if whole else f"part of {piece.tensor}"
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self._pieces[name].shape

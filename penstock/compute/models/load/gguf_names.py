@@ -11,6 +11,8 @@ from penstock.compute.models.load.gguf_rope import FACTORS, Config
 GLOBAL = {EMBEDDINGS: "model.embed_tokens.weight", HEAD: "lm_head.weight", "output_norm.weight": "model.norm.weight"}
 HEADS = {"attn_q": "num_attention_heads", "attn_k": "num_key_value_heads", "attn_v": "num_key_value_heads"}
 LAYER = re.compile(r"blk\.(\d+)\.(.+)\.(weight|bias)")
+FAMILY_LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)\.(weight|bias)")
+EXPERT = re.compile(r"(?<=\.experts\.)\d+")
 LONE_EXPERT = re.compile(r"(ffn_(?:gate|up|down))\.(\d+)")  # of older files: a tensor for each expert
 
 
@@ -43,6 +45,16 @@ def pieces(tensors: Tensors, kind: Architecture, config: Config) -> dict[str, Pi
         else:
             found |= _in_layer(whole, tuple(outer), kind, config) or {name: whole}
     return found
+
+
+def spelled(name: str, kind: Architecture) -> str:
+    """What a file of this architecture would call a family's tensor, an expert's being part of that of all; `name` where it has no place."""
+    names = {ours: theirs for theirs, ours in GLOBAL.items()}
+    layer = FAMILY_LAYER.fullmatch(name)
+    if layer is None:
+        return names.get(name, name)
+    stem = {ours: theirs for theirs, ours in kind.names.items()}.get(EXPERT.sub("{e}", layer[2]))
+    return name if stem is None else f"blk.{layer[1]}.{stem}.{layer[3]}"
 
 
 def _in_layer(whole: Piece, outer: tuple[int, ...], kind: Architecture, config: Config) -> dict[str, Piece]:

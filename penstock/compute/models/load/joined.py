@@ -21,6 +21,9 @@ class JoinedCheckpoint:
     def names(self) -> Collection[str]:
         return {*self._own.names(), *self._file.names()}
 
+    def spelled(self, name: str) -> str:
+        return name if name in self._file.names() else self._own.spelled(name)
+
     def shape(self, name: str) -> tuple[int, ...]:
         return self._file.shape(name) if name in self._file.names() else self._own.shape(name)
 

@@ -41,6 +41,9 @@ class Memory:
     def names(self) -> Any:
         return self.tensors.keys()
 
+    def spelled(self, name: str) -> str:
+        return name
+
     def shape(self, name: str) -> tuple[int, ...]:
         return tuple(self.tensors[name].shape)
 

@@ -200,6 +200,36 @@ def test_tensors_without_a_place_keep_their_names(tmp_path: Path, caplog: pytest
     assert all(name.replace(".0.", ".*.").replace(".1.", ".*.") in caplog.text for name in shapes)
 
 
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_missing_tensor_is_told_by_the_files_name(tmp_path: Path, name: str) -> None:
+    config, path = config_of(name), tmp_path / "model.gguf"
+    stored = converted(config, tensors_of(config))
+    whole = GgufCheckpoint(write_stored(path, config, stored))
+    assert {whole.spelled(each).removeprefix("part of ") for each in whole.names()} == set(stored)
+    needed = [each for each in stored if each.startswith(("blk.1.", "output_norm")) and "ffn_gate_inp" not in each]  # by it layers differ
+    for lacking in needed:
+        checkpoint = GgufCheckpoint(write_stored(path, config, {each: stored[each] for each in stored if each != lacking}))
+        with pytest.raises(ModelError) as caught:
+            load_weights(program_of(config), checkpoint, "float32")
+        assert str(caught.value) == f"{lacking} is missing from {path}"
+
+
+def test_other_faults_are_told_by_the_files_names(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config, mixture = config_of("qwen2"), config_of("mixtral")
+    bias = {"blk.0.ffn_up.bias": np.ones(96, np.float32)}
+    path = write_stored(tmp_path / "more.gguf", config, {**converted(config, tensors_of(config)), **bias})
+    load_weights(program_of(config), GgufCheckpoint(path), "float32")
+    assert "that are not used: blk.*.ffn_up.bias" in caplog.text
+    for each, name, shape, said in (
+        (config, "blk.2.ffn_up.weight", (96, 32), "blk.2.ffn_up.weight in"),
+        (mixture, "blk.0.ffn_up_exps.weight", (4, 96, 32), "part of blk.0.ffn_up_exps.weight in"),
+    ):
+        path = write_stored(tmp_path / "narrow.gguf", each, {**converted(each, tensors_of(each)), name: np.ones(shape, np.float32)})
+        with pytest.raises(ModelError) as caught:
+            load_weights(program_of(each), GgufCheckpoint(path), "float32")
+        assert str(caught.value).startswith(f"{said} {path} has the shape [96, 32], but the model's config makes it [96, 64]")
+
+
 def test_a_split_file(tmp_path: Path) -> None:
     config = config_of("llama")
     tensors = tensors_of(config)
