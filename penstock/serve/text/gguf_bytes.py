@@ -1,9 +1,10 @@
 """Byte-level BPE of a GGUF file: `tokenizer.ggml.pre` says how a text is cut into words before merges are applied.
 
-Each way is that of the tokenizer.json of the models whose word it is.
+Each way is that of the tokenizer.json of the models whose word it is. Files of before May 2024 do not say it: what is assumed is logged.
 """
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from penstock.serve.text.gguf_vocab import Vocab
 if TYPE_CHECKING:
     from penstock.compute.models.load.gguf_metadata import Metadata
 
+log = logging.getLogger("penstock.models")
 PRE = "tokenizer.ggml.pre"
 SUFFIXES = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 TAIL = r"\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -57,11 +59,15 @@ CUTS = {
     "deepseek-coder": Cut(("[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+", r"\p{N}")),
     "default": Cut((r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]")),
 }
+# Where a file does not say it: architectures whose makers cut words alike in all models; and Llama 3, which shares its architecture with
+# others, by its vocabulary: (a token, its id).
+BY_ARCHITECTURE = dict.fromkeys(("qwen2", "qwen3", "qwen3moe"), "qwen2")
+LLAMA3_MARK = "<|begin_of_text|>", 128000
 
 
 def build(metadata: Metadata, vocab: Vocab) -> tuple[tokenizers.Tokenizer, bool]:
     """(the tokenizer, whether it begins texts with bos where the file does not say). Raises ModelError."""
-    name = metadata.text(PRE)
+    name = metadata.text(PRE, "") or assumed(metadata, vocab)
     if name not in CUTS:
         raise ModelError(f"{metadata.where} cuts words in the unknown way {name!r:.60} ({PRE}); known: {', '.join(CUTS)}")
     cut = CUTS[name]
@@ -77,6 +83,20 @@ def build(metadata: Metadata, vocab: Vocab) -> tuple[tokenizers.Tokenizer, bool]
     backend.pre_tokenizer = pre_tokenizers.Sequence([*steps, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     backend.decoder = decoders.ByteLevel()
     return backend, cut.adds_bos
+
+
+def assumed(metadata: Metadata, vocab: Vocab) -> str:
+    """How words are cut where the file does not say it; logged with the reason."""
+    architecture = metadata.text("general.architecture", "")
+    token, token_id = LLAMA3_MARK
+    if architecture in BY_ARCHITECTURE:
+        name, reason = BY_ARCHITECTURE[architecture], f"as in Qwen's own models of the architecture {architecture}"
+    elif vocab.by_spelling.get(token) == token_id:
+        name, reason = "llama-bpe", f"since token {token_id} is {token}, as in Llama 3"
+    else:
+        name, reason = "default", "llama.cpp's, which may not be what the model was trained with: a newer file of the model says it"
+    log.warning("%s does not say how words are cut (%s): %s is assumed, %s", metadata.where, PRE, name, reason)
+    return name
 
 
 def merge_of(text: str, metadata: Metadata) -> tuple[str, str]:

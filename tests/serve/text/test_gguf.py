@@ -110,6 +110,37 @@ def test_the_default_cut_is_llama_cpps(tmp_path: Path) -> None:
     assert words == ["ab", "Ġ", "==", "Ġc", ",", "d", "Ġ", "123", "45"]
 
 
+@pytest.mark.parametrize("architecture, mark, assumed, why", [
+    ("llama", 450, "default", "llama.cpp's, which may not be what the model was trained with: a newer file of the model says it"),
+    ("llama", 128000, "llama-bpe", "since token 128000 is <|begin_of_text|>, as in Llama 3"),
+    ("qwen2", 450, "qwen2", "as in Qwen's own models of the architecture qwen2"),
+    ("qwen3moe", 128000, "qwen2", "as in Qwen's own models of the architecture qwen3moe"),
+])
+def test_files_that_do_not_say_how_words_are_cut(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, architecture: str, mark: int, assumed: str, why: str
+) -> None:
+    """As those made before llama.cpp wrote it. One whose word for it is empty counts as one of them, as there."""
+    theirs = trained_once("gpt-2")
+
+    def marked(writer: gguf.GGUFWriter) -> None:
+        writer.kv_data[0]["tokenizer.ggml.tokens"].value[mark] = "<|begin_of_text|>"
+
+    def load(name: str, pre: str | None, *more: Any) -> Tokenizer:
+        return Tokenizer.load(write(
+            tmp_path / name, lambda writer: byte_level_metadata(writer, theirs, pre, mark + 50), marked, roles(400, 402), *more,
+            architecture=architecture))
+
+    silent = load("x.gguf", None)
+    assert caplog.messages == [f"{tmp_path / 'x.gguf'} does not say how words are cut (tokenizer.ggml.pre): {assumed} is assumed, {why}"]
+    caplog.clear()
+    telling = load("y.gguf", assumed)
+    assert not caplog.messages
+    empty = load("z.gguf", None, value(PRE, "", STRING))
+    assert len(caplog.messages) == 1
+    for each in TEXTS:
+        assert silent.encode(each) == telling.encode(each) == empty.encode(each)
+
+
 SPACE = "\u2581"
 
 
@@ -258,7 +289,6 @@ MODEL, PRE, MERGES = "tokenizer.ggml.model", "tokenizer.ggml.pre", "tokenizer.gg
     (value(MODEL, "bert", STRING), "has a tokenizer of the unknown kind 'bert'; known: gpt2, llama"),
     (value(MODEL, "b" * 9999, STRING), f"has a tokenizer of the unknown kind '{'b' * 59}; known: gpt2, llama"),
     (value(PRE, "v" * 9999, STRING), f"cuts words in the unknown way '{'v' * 59} (tokenizer.ggml.pre); known: gpt-2"),
-    (without(PRE), "has no tokenizer.ggml.pre"),
     (value(PRE, "volapük", STRING), "cuts words in the unknown way 'volapük' (tokenizer.ggml.pre); known: gpt-2, phi-2, llama-bpe"),
     (without("tokenizer.ggml.tokens"), "has no tokenizer.ggml.tokens"), (without(MERGES), "has no tokenizer.ggml.merges"),
     (value("tokenizer.ggml.tokens", ["a", "b"], ARRAY), "has 2 tokens, but"),

@@ -48,7 +48,7 @@ def pieces(tensors: Tensors, kind: Architecture, config: Config) -> dict[str, Pi
 
 
 def spelled(name: str, kind: Architecture) -> str:
-    """What a file of this architecture would call a family's tensor, an expert's being part of that of all; `name` where it has no place."""
+    """What a file of this architecture would call a family's tensor, an expert's being part of that of all; `name` where there is none."""
     names = {ours: theirs for theirs, ours in GLOBAL.items()}
     layer = FAMILY_LAYER.fullmatch(name)
     if layer is None:
