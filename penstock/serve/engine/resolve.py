@@ -89,11 +89,18 @@ def threads_of(config: EngineConfig, spec: ModelSpec, least_share: int, machine:
     return machine.num_cpus, "one for each processor"
 
 
+def shared_told(threads: int | None, num_cpus: int) -> str | None:
+    """A sentence, where there are fewer processors than threads."""
+    if threads is None or threads <= num_cpus:
+        return None
+    here = "1 processor" if num_cpus == 1 else f"{num_cpus} processors"
+    return f"--threads {threads} is more than the {here} here: threads that share one wait for each other, which is slow"
+
+
 def warn_of_shared(threads: int | None, num_cpus: int) -> None:
     """Logs that there are fewer processors than threads."""
-    if threads is not None and threads > num_cpus:
-        here = "1 processor" if num_cpus == 1 else f"{num_cpus} processors"
-        log.warning("--threads %d is more than the %s here: threads that share one wait for each other, which is slow", threads, here)
+    if (told := shared_told(threads, num_cpus)) is not None:
+        log.warning("%s", told)
 
 
 def _check_numbers(config: EngineConfig) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from penstock.core.errors import PenstockError
 from penstock.core.hardware import cache_folder, home_folder, limits_file, read_limits
 from penstock.serve.engine.machine import free_memory, processor
+from penstock.serve.engine.resolve import shared_told
 from penstock.study.measure.limits import Limits, from_json, measure, save
 from penstock.study.measure.neighbours import look, sign
 from penstock.study.measure.probes import Probe, best_probe
@@ -28,6 +29,8 @@ def limits_of_this_machine(
         return kept
     if kept is not None:
         say(f"the result kept from {kept.measured} lacks {lacking}")
+    if (shared := shared_told(threads, here.num_cpus)) is not None:
+        say(shared)
     say("measuring for about eighteen seconds, a few more if runs disagree; anything else that runs now lowers the figures")
     if probe.method != "native":
         say("the native module is not built, so numpy measures: read bandwidth and fp32 only, and less than the machine can do")

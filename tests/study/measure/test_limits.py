@@ -192,6 +192,14 @@ def test_other_thread_counts_are_not_kept(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("more", [0, 1, 997])
+def test_threads_that_share_a_processor_are_told(tmp_path: Path, more: int) -> None:
+    said, count = list[str](), processor().num_cpus
+    limits_of_this_machine(count + more, True, said.append, {"XDG_CACHE_HOME": str(tmp_path)}, Fake())
+    told = [line for line in said if "threads that share" in line]
+    assert len(told) == (more > 0) and all(line.startswith(f"--threads {count + more} is more than the {count} ") for line in told)
+
+
 def test_what_cannot_be_kept_is_told_all_the_same(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     said = list[str]()
