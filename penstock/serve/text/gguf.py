@@ -5,7 +5,9 @@ Gives the ids that the tokenizer gave from which the file was converted. Two kin
 """
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,11 +17,12 @@ from tokenizers import processors
 from penstock.core.errors import ModelError
 from penstock.serve.text import gguf_bytes, gguf_pieces
 from penstock.serve.text.facts import TokenizerFacts
-from penstock.serve.text.gguf_vocab import Vocab, read_vocab
+from penstock.serve.text.gguf_vocab import CONTROL, NORMAL, Vocab, read_vocab
 
 if TYPE_CHECKING:
     from penstock.compute.models.load.gguf_metadata import Metadata
 
+log = logging.getLogger("penstock.models")
 TEMPLATE = "tokenizer.chat_template"
 ROLES = {  # the key misspells separator
     "bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "sep_token": "seperator", "pad_token": "padding", "cls_token": "cls",
@@ -33,13 +36,15 @@ SPELLED_ENDINGS = frozenset((
     "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|im_end|>", "<|endoftext|>", "<|end|>", "<end_of_turn>", "<EOT>",
 ))
 
+SPELLED_CONTROLS = SPELLED_ENDINGS | {"<start_of_turn>"}  # plain tokens in the first files of Gemma
+
 
 def read_gguf(path: Path) -> tuple[tokenizers.Tokenizer, TokenizerFacts]:
     """The tokenizer of a GGUF file and what the file says of it. Raises ModelError when it has none, or one that is not read."""
     from penstock.compute.models.load.ggufile import GgufFile
 
     metadata = GgufFile(path).metadata
-    vocab = read_vocab(metadata)
+    vocab = with_controls(read_vocab(metadata), metadata.where)
     kind = metadata.text("tokenizer.ggml.model")
     if kind not in KINDS:
         raise ModelError(f"{path} has a tokenizer of the unknown kind {kind!r:.60}; known: {', '.join(KINDS)}")
@@ -57,6 +62,19 @@ def read_gguf(path: Path) -> tuple[tokenizers.Tokenizer, TokenizerFacts]:
     endings += [i for i in vocab.added() if vocab.is_special(i) and vocab.tokens[i] in SPELLED_ENDINGS]
     eos = dict.fromkeys(found for found in (roles["eos_token"], *endings) if found is not None)
     return backend, TokenizerFacts(known, tuple(eos), chat_templates(metadata))
+
+
+def with_controls(vocab: Vocab, where: str) -> Vocab:
+    """Plain tokens that are spelled like control tokens count as such: no text is merged into them, but chat templates hold them."""
+    plain = [i for i, token in enumerate(vocab.tokens) if vocab.types[i] == NORMAL and token in SPELLED_CONTROLS]
+    if not plain:
+        return vocab
+    names = ", ".join(vocab.tokens[i] for i in plain)
+    log.warning("%s has plain tokens that are spelled like control tokens, and are taken for these: %s", where, names)
+    types = list(vocab.types)
+    for i in plain:
+        types[i] = CONTROL
+    return replace(vocab, types=types)
 
 
 def token_id(metadata: Metadata, vocab: Vocab, name: str) -> int | None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 SPACE = "\u2581"
 ADD_PREFIX = "tokenizer.ggml.add_space_prefix"
+UNPREFIXED = ("gemma", "gemma2", "gemma3")  # architectures whose texts begin as they are; the first files of Gemma do not say so
 
 
 def build(metadata: Metadata, vocab: Vocab) -> tuple[tokenizers.Tokenizer, bool]:
@@ -29,7 +30,7 @@ def build(metadata: Metadata, vocab: Vocab) -> tuple[tokenizers.Tokenizer, bool]
         vocab.by_spelling, merges(vocab), unk_token=vocab.tokens[given] if given in vocab.ids else unknown, fuse_unk=True,
         byte_fallback=BYTE in vocab.types,
     ))
-    prefix = metadata.flag(ADD_PREFIX, True)
+    prefix = metadata.flag(ADD_PREFIX, metadata.text("general.architecture", None) not in UNPREFIXED)
     spaces = normalizers.Replace(" ", SPACE)
     backend.normalizer = normalizers.Sequence([normalizers.Prepend(SPACE), spaces]) if prefix else spaces
     steps = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]

@@ -192,6 +192,30 @@ def test_added_tokens_of_phi_3_take_the_spaces_behind_them(tmp_path: Path) -> No
     assert same(fourth, words, "<|im_start|>\nthe")
 
 
+def test_the_first_files_of_gemma(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Those of gemma-1.1-2b-it do not say that texts begin without a space, and have the marks of turns as plain tokens."""
+    theirs, scores = spm(False)
+    theirs.add_special_tokens([AddedToken(each, normalized=False) for each in ("<start_of_turn>", "<end_of_turn>")])
+    start, end = (theirs.token_to_id(each) for each in ("<start_of_turn>", "<end_of_turn>"))
+
+    def plain(writer: gguf.GGUFWriter) -> None:
+        writer.kv_data[0].pop("tokenizer.ggml.add_space_prefix")
+        for i in (start, end):
+            writer.kv_data[0]["tokenizer.ggml.token_type"].value[i] = gguf.TokenType.NORMAL
+
+    def load(architecture: str) -> Tokenizer:
+        path = tmp_path / f"{architecture}.gguf"
+        return Tokenizer.load(write(path, lambda writer: pieces_metadata(writer, theirs, [*scores, 0.0, 0.0], False), plain, roles(1, 2),
+                                    architecture=architecture))
+
+    ours = load("gemma")
+    assert caplog.messages == [f"{tmp_path / 'gemma.gguf'} has plain tokens that are spelled like control tokens, and are taken for these:"
+                               " <start_of_turn>, <end_of_turn>"]
+    assert all(same(ours, theirs, each) for each in [*PIECE_TEXTS, "<start_of_turn>the sea<end_of_turn>\n"])
+    assert ours.eos_token_ids == (2, end) and {start, end} <= ours.special_ids
+    assert load("llama").encode("the") == [1, theirs.token_to_id(f"{SPACE}the")], "others' begin with a space, as in llama.cpp"
+
+
 @given(given_text=st.text(st.sampled_from("theoldmansx 123\né🚀'"), max_size=30), gemma=st.booleans())
 @settings(max_examples=200, deadline=None)
 def test_any_text_in_pieces(given_text: str, gemma: bool, tmp_path_factory: pytest.TempPathFactory) -> None:
