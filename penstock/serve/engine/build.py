@@ -22,6 +22,7 @@ from penstock.compute.models.load import hub
 from penstock.compute.models.load.checkpoint import open_checkpoint
 from penstock.compute.models.load.hub import Source
 from penstock.compute.models.load.weights import Forming, load_weights
+from penstock.compute.models.quantized import refuse_quantized
 from penstock.compute.ops import check_served
 from penstock.compute.price import Price, Storage
 from penstock.compute.program import Program
@@ -102,6 +103,7 @@ def find(config: EngineConfig) -> Found:
     planned for."""
     found = look_up(config)
     check_served(build_program(found.spec, found.family.names))
+    refuse_quantized(found.config)
     return found
 
 

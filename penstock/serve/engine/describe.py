@@ -1,6 +1,7 @@
 """What a model is and how much of it fits here, from its config.json alone."""
 from dataclasses import dataclass, field
 
+from penstock.compute.models.quantized import refuse_quantized
 from penstock.compute.ops import check_served
 from penstock.compute.price import Price, Storage
 from penstock.core.config import EngineConfig
@@ -51,6 +52,7 @@ def describe(config: EngineConfig) -> Description:
         f"{KV_SHARE:.0%} of what the weights leave free is for the KV cache: {tokens:,} tokens")}
     try:
         check_served(holding.program)
+        refuse_quantized(found.config)
         resolved = resolve(chosen.config, spec, held, look())
         served = resolved.engine.kv_tokens or 0, resolved.reasons["kv_tokens"]
     except (CapacityError, ModelError) as error:

@@ -12,6 +12,7 @@ from penstock.compute.models.load.weights import Forming, Weights, codings_of
 from penstock.compute.program import Program
 from penstock.compute.quant.codes import Coding
 from penstock.compute.quant.contract import MIN_COLUMNS, QuantScheme
+from penstock.compute.quant.planned import PlannedCoding
 from penstock.compute.steptime import ROUNDED
 from penstock.compute.weight import Form, form_bytes, most_coded
 from penstock.core.errors import UsageError
@@ -72,6 +73,8 @@ class Holding:
 def form_name(form: Form, columns: int) -> str:
     if isinstance(form, str):
         return form
+    if isinstance(form, PlannedCoding):
+        return form.told
     shared = "row" if form.bits == 8 and form.group == columns else f"{form.group} columns"
     return f"{form.bits} bits by {shared}{' with minima' if form.mins else ''}"
 

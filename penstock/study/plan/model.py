@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.compute.models.decoder import build as build_program
-from penstock.compute.models.load.weights import FP8, Forming, codings_of, fp8_coding, tables_of
+from penstock.compute.models.load.weights import Forming, codings_of, tables_of
+from penstock.compute.models.quantized import FP8, quantization_of
 from penstock.compute.ops import numel
 from penstock.compute.ops import unserved as unserved_ops
 from penstock.compute.price import Price, Storage
@@ -25,6 +26,7 @@ KV_FORMATS: Mapping[str, tuple[float, float]] = {
     "float32": (4, 0), "float16": (2, 0), "bfloat16": (2, 0), "fp8": (1, 0), "int8": (1, 2), "int4": (0.5, 2),
 }
 AUTO = "auto"  # the KV format that the model is computed in
+NONE, STORED = "none", "stored"  # weights as the checkpoint has them; the same of one that is quantized
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +67,20 @@ class Model:
         self.program = build_program(found.spec, found.family.names)
         self._row_values = _row_values(self.program)
         self._coding = codings_of(self.program, found.source)
-        self.precision: str = found.source.precision  # of the checkpoint
-        self._unserved = unserved_ops(self.program)
+        self.quantization = quantization_of(found.source.config)
+        quantized = () if self.quantization is None else (f"a loader for {self.quantization.method} checkpoints",)
+        self._unserved = unserved_ops(self.program) + quantized
         self._made: dict[tuple[str, str], Stored] = {}
+
+    @property
+    def product(self) -> str | None:
+        """What the checkpoint's codes are multiplied in, where that is not the type of all else."""
+        return None if self.quantization is None else self.quantization.product
+
+    @property
+    def own_format(self) -> str:
+        """The name of the weight format that the checkpoint is in."""
+        return NONE if self.quantization is None else STORED
 
     def stored(self, format: WeightFormat, kv_dtype: str) -> Stored:
         """Raises UsageError for a KV format that is not known."""
@@ -86,8 +99,8 @@ class Model:
         held = {name: form_bytes(form, self.program.weights[name].shape) for name, form in forms.items()}
         coded = {name: form.bits for name, form in forms.items() if isinstance(form, Coding)}
         storage = Storage(activation=DTYPE_BYTES[dtype], kv=kv, weights=held)
-        plain = FP8 if self.precision == FP8 and format.scheme.bits_per_weight() is None else COMPUTE_TYPES[dtype]
-        numbers = Numbers(storage, COMPUTE_TYPES[dtype], coded, format.product or plain)
+        as_stored = self.product if format.scheme.bits_per_weight() is None else None
+        numbers = Numbers(storage, COMPUTE_TYPES[dtype], coded, format.product or as_stored or COMPUTE_TYPES[dtype])
         tables = tables_of(self.program)
         weights = self.program.weights
         whole = sum(count for name, count in held.items() if weights[name].whole or not weights[name].matrix)
@@ -102,7 +115,7 @@ class Fp8:
     activations = FP8
 
     def coding(self, shape: tuple[int, ...], table: bool) -> Coding | None:
-        return None if table else fp8_coding(shape)
+        return None if table else Coding(8, shape[-1], "float32")
 
     def quantize(self, matrix: object, coding: Coding) -> object:
         raise NotImplementedError("fp8 is for plans only: it is not served")
@@ -119,9 +132,9 @@ PLANNED: Mapping[str, Callable[[], Any]] = {FP8: Fp8}  # formats beside those th
 def weight_format(text: str, parse: Callable[[str], QuantScheme]) -> WeightFormat:
     """`parse` knows the engine's formats. Raises UsageError as it does, with those that are planned for besides."""
     try:
-        scheme: QuantScheme = PLANNED[text]() if text in PLANNED else parse(text)
+        scheme: QuantScheme = PLANNED[text]() if text in PLANNED else parse(NONE if text == STORED else text)
     except UsageError as error:
-        raise UsageError(f"{error}; plan also knows {', '.join(PLANNED)}") from None
+        raise UsageError(f"{error}; plan also knows {', '.join((*PLANNED, STORED))}") from None
     return WeightFormat(text, scheme, scheme.activations or None)
 
 

@@ -26,13 +26,13 @@ from penstock.study.plan.evaluate import CHUNKS, Goal, with_chunk_told
 from penstock.study.plan.here import HERE, told_here
 from penstock.study.plan.known import config_file, has_weights, known_config, other_names
 from penstock.study.plan.load import Asked, Load, load_of, read_trace, within_context
-from penstock.study.plan.model import KV_FORMATS, PLANNED, Model, unserved, weight_format
+from penstock.study.plan.model import KV_FORMATS, NONE, PLANNED, STORED, Model, unserved, weight_format
 from penstock.study.plan.refine import Twins
 from penstock.study.plan.rehearsal import Traffic
 from penstock.study.plan.search import Choices, search
 from penstock.study.plan.simulate.twin import Pace
 
-ALL, NONE, AUTO = "all", "none", "auto"
+ALL, AUTO = "all", "auto"
 QUANTS = (NONE, "fp8", "int8", "int4")  # those that are searched
 SERVED = tuple([name for name in QUANTS if name not in PLANNED])  # and that this engine has
 KV_DTYPES = (AUTO, "fp8")
@@ -83,12 +83,13 @@ class Plan:
     doubts: Sequence[str] = ()  # of calibrations that the figures rest on
     dtype: str = ""  # that the model is computed in where it is not quantized
     dtype_told: str = ""  # where that is wider than engines take: which option halves it
+    stored: str = ""  # how the checkpoint is quantized
 
     def as_json(self) -> dict[str, Any]:
         return {
             "model": self.model, "parameters": self.parameters, "load": asdict(self.load), "slo": dict(self.most_s),
             "what_if": self.what_if, "left_out": self.left_out, "calibrate": self.calibrate, "timed_where_played": self.timed_where_played,
-            "doubts": list(self.doubts), "dtype": self.dtype, "dtype_told": self.dtype_told,
+            "doubts": list(self.doubts), "dtype": self.dtype, "dtype_told": self.dtype_told, "stored": self.stored,
             "configurations": [asdict(row) for row in self.configurations]}
 
 
@@ -107,8 +108,7 @@ def plan(request: Request, watch: Watch = unwatched) -> Plan:
     steady = load.rate is None
     check_routing(request.routing, not steady and request.simulate)
     here = request.hardware == HERE  # with the formats that this engine has
-    ours = tuple(name for name in (SERVED if here else QUANTS) if name != model.precision)  # what the checkpoint is in, is `none`
-    quants = _listed(request.quant, ours, (NONE,) if steady else ours)
+    quants = quants_of(request.quant, model, SERVED if here else QUANTS, steady)
     kv_dtypes = _listed(request.kv_dtype, KV_DTYPES, (AUTO,) if steady or here else KV_DTYPES)
     for name in kv_dtypes:
         if name != AUTO and name not in KV_FORMATS:
@@ -136,7 +136,19 @@ def plan(request: Request, watch: Watch = unwatched) -> Plan:
     told = [with_chunk_told(row, load) for row in rows]
     command, waits = to_calibrate(request, told)
     return Plan(request.model, model.spec.num_parameters(), load, most_s, told, request.what_if, left_out, command, waits, checked.doubts,
-                model.dtype, told_wide(request, model))
+                model.dtype, told_wide(request, model), "" if model.quantization is None else model.quantization.told)
+
+
+def quants_of(given: Sequence[str], model: Model, every: Sequence[str], steady: bool) -> tuple[str, ...]:
+    """Weight formats to try. A quantized checkpoint is taken as it is unless others are named: they would be made of the original, or
+    lose twice. Raises UsageError for `stored` of one that is not quantized."""
+    own = model.own_format
+    if STORED in given and own != STORED:
+        raise UsageError(f"--quant {STORED} is for checkpoints that are quantized, and {model.name} is in {model.spec.dtype}: "
+                         f"give one of {', '.join(every)}")
+    others = [name for name in every if name not in (NONE, model.product)]
+    named = [own if name == NONE else name for name in given]
+    return _listed(named, (own, *others), (own,) if steady or own == STORED else (own, *others))
 
 
 def told_wide(request: Request, model: Model) -> str:

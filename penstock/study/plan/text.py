@@ -79,6 +79,7 @@ def head(plan: Plan) -> str:
     much = f"{load.batch} at once" if load.batch else rate if load.rate else "as many as pay"
     return (f"{plan.model}: {plan.parameters:,} parameters; {load.input:,} tokens in, {load.output:,} out, {much}"
             + (f" ({load.told})" if load.told else "") + (f"; {plan.dtype_told}" if plan.dtype_told else "")
+            + (f"; as stored: {plan.stored}" if plan.stored else "")
             + (f"; what if {plan.what_if}: the figures are for hardware changed like this" if plan.what_if else ""))
 
 

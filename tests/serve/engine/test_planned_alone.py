@@ -75,5 +75,5 @@ def test_a_checkpoint_in_fp8_weighs_a_byte_a_weight(folder: str) -> None:
     plain = describe(EngineConfig(folder))
     (Path(folder) / "config.json").write_text(json.dumps({**CONFIG, "quantization_config": {"quant_method": "fp8"}}))
     coded = describe(EngineConfig(folder))
-    assert coded.weight_formats == ("8 bits by row", "bfloat16") and coded.weight_bytes < 0.75 * plain.weight_bytes
+    assert coded.weight_formats == ("fp8 by matrix", "bfloat16") and coded.weight_bytes < 0.75 * plain.weight_bytes
     assert coded.parameters == plain.parameters

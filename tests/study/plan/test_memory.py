@@ -116,7 +116,8 @@ def test_a_checkpoint_in_fp8_is_planned_with_as_it_is() -> None:
     """A byte a weight of a matrix, two of a table's, and products in fp8; in other formats it is what other models are."""
     model, tables = stored("deepseek-v3"), 2 * 129_280 * 7168
     assert model.weight_bytes == pytest.approx(671_026_419_200 + tables, rel=0.002) and model.numbers.coded_dtype == "fp8"
-    assert model.weight_bytes == stored("deepseek-v3", "fp8").weight_bytes and stored("deepseek-v2").numbers.coded_dtype == "bf16"
+    assert model.weight_bytes == pytest.approx(stored("deepseek-v3", "fp8").weight_bytes, rel=0.001)  # which has a scale a row
+    assert stored("deepseek-v2").numbers.coded_dtype == "bf16"
     int4 = stored("deepseek-v3", "int4")
     assert int4.weight_bytes < 0.6 * model.weight_bytes and int4.numbers.coded_dtype == "bf16"
 

@@ -84,4 +84,4 @@ V2 = Family(facts, NAMES, {
 V3 = Family(facts, NAMES, {
     "first_k_dense_replace": 3, "norm_topk_prob": True, "topk_method": BIASED, "scoring_func": "sigmoid", "num_experts_per_tok": 8,
     "max_position_embeddings": 4096, "n_group": 8, "topk_group": 4, "routed_scaling_factor": 2.5,
-}, stored=("fp8",))
+})

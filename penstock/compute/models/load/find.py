@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from penstock.compute.models.load.checkpoint import Checkpoint
+from penstock.compute.models.load.spelled import spellings
 from penstock.compute.program import Program, WeightSpec
 from penstock.core.errors import ModelError
 
@@ -84,10 +85,7 @@ class Finder:
 
     def _find(self, name: str) -> str | None:
         """What the checkpoint calls this tensor; None when it has none."""
-        spellings = [name]
-        for ours, theirs in self._aliases:
-            spellings += [each.replace(ours, theirs, 1) for each in spellings if ours in each]
-        return next((each for each in spellings if each in self._names), None)
+        return next((each for each in spellings(name, self._aliases) if each in self._names), None)
 
 
 def summary(names: Iterable[str], most: int = 8) -> str:

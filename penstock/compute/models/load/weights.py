@@ -9,17 +9,18 @@ import numpy as np
 
 from penstock.compute.models.load.checkpoint import Checkpoint, open_checkpoint
 from penstock.compute.models.load.find import Finder, Placed
+from penstock.compute.models.quantized import planned_codings, quantization_of, refuse_quantized
 from penstock.compute.program import Program, WeightSpec
 from penstock.compute.quant.codes import Codes, Coding, common
 from penstock.compute.quant.contract import QuantScheme
 from penstock.compute.quant.none import Stored
+from penstock.compute.quant.planned import PlannedCoding
 from penstock.compute.weight import DTYPES, Form, Weight, form_bytes
 from penstock.core.errors import ModelError, UsageError
 
 Array = Any
 Progress = Callable[[int, int], None]  # (bytes done, bytes in all), of the weights as they are taken
 PIECE = 2 << 20  # weights that are handed over at once
-FP8 = "fp8"  # a method of quantization; it is planned with alone
 PANEL = 64  # rows of which a piece is a multiple, so that a backend gets whole panels to pack
 
 
@@ -32,11 +33,12 @@ def load_weights(
 
     Tensors that the program has no use for are named in one line of the log, unless it is not the `whole` of the model.
 
-    Raises ModelError when a tensor is missing or misshapen, UsageError on an unknown dtype. While weights are taken, ModelError is
-    raised where one holds what its form cannot, and where a tied output table differs from the embeddings.
+    Raises ModelError when a tensor is missing or misshapen, and for a checkpoint that is quantized, UsageError on an unknown dtype. While
+    weights are taken, ModelError is raised where one holds what its form cannot, and where a tied output table differs from the embeddings.
     """
     if dtype not in DTYPES:
         raise UsageError(f"unknown dtype {dtype!r}; known: {', '.join(DTYPES)}")
+    refuse_quantized(checkpoint.config)
     finder = Finder(program, checkpoint)
     placed = {name: finder.place(weight) for name, weight in program.weights.items()}
     if whole:
@@ -55,7 +57,8 @@ class Forming:
         """`stored`: the coding in which the checkpoint has a matrix, where it has one."""
         tables = tables_of(program)
         codings = {name: stored(name) for name, weight in program.weights.items() if weight.matrix}
-        vectors = self._dtype if all(coding is None for coding in codings.values()) else "float32"  # beside codes they are stored exactly
+        read = any(coding is not None and not isinstance(coding, PlannedCoding) for coding in codings.values())
+        vectors = "float32" if read else self._dtype  # beside codes they are stored exactly
         return {name: self._form(self._scheme.coding(weight.shape, name in tables), codings[name]) if weight.matrix else vectors
                 for name, weight in program.weights.items()}
 
@@ -113,15 +116,8 @@ def codings_of(program: Program, source: Any) -> Callable[[str], Coding | None]:
     safetensors config.json tells. Raises ModelError as the file's reader does."""
     if source.stored is not None:
         return stored_codings(program, open_checkpoint(source.path))
-    if source.precision != FP8:
-        return lambda name: None
-    tables = tables_of(program)
-    return lambda name: None if name in tables else fp8_coding(program.weights[name].shape)
-
-
-def fp8_coding(shape: tuple[int, ...]) -> Coding:
-    """8-bit floating point as far as bytes go: a scale for each row, where some checkpoints have one for 128 rows and columns."""
-    return Coding(8, shape[-1], "float32")
+    found = quantization_of(source.config)
+    return (lambda name: None) if found is None else planned_codings(program, found, tables_of(program))
 
 
 def stored_codings(program: Program, checkpoint: Checkpoint) -> Callable[[str], Coding | None]:

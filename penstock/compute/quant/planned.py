@@ -1,0 +1,16 @@
+"""Codes that nothing here reads or makes: they are planned with alone."""
+from dataclasses import dataclass
+
+from penstock.compute.quant.codes import Coding
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCoding(Coding):
+    """`average`: bits of a weight, with all that is kept beside it. `told`: for people."""
+
+    average: float = 0.0
+    told: str = ""
+
+    @property
+    def bits_per_weight(self) -> float:
+        return self.average
