@@ -33,8 +33,8 @@ def compressed(weights: Config, rows: Config | None = None, **more: Any) -> Conf
     ({"quant_method": "modelopt", "quant_algo": "FP8"}, "fp8 by matrix", "fp8", 8 + 32 / (4096 * 1024)),
     (AWQ, "int4 by 128 columns", None, 4 + 20 / 128),
     ({"quant_method": "awq", "w_bit": 4, "q_group_size": -1}, "int4 by row", None, 4 + 20 / 4096),
-    (GPTQ, "int4 by 128 columns", None, 4 + 20 / 128 + 32 / 1024), ({**GPTQ, "bits": 8, "group_size": 32}, "int8 by 32 columns", None,
-                                                                   8 + 24 / 32 + 32 / 1024),
+    (GPTQ, "int4 by 128 columns", None, 4 + 20 / 128 + 32 / 1024),
+    ({**GPTQ, "bits": 8, "group_size": 32}, "int8 by 32 columns", None, 8 + 24 / 32 + 32 / 1024),
     (NF4, "nf4 by 64 columns", None, 4.5), ({**NF4, "bnb_4bit_use_double_quant": True}, "nf4 by 64 columns", None, 4 + 8.125 / 64),
     ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "int8 by row", None, 8 + 32 / 4096),
     (compressed({"num_bits": 8, "type": "float", "strategy": "channel"}, ROWS), "fp8 by row", "fp8", 8 + 16 / 4096),
@@ -53,9 +53,10 @@ def test_bits_and_products(config: Config, told: str, product: str | None, bits:
 
 
 @pytest.mark.parametrize(("names", "has"), [
-    (["lm_head"], False), ([Q_PROJ], True), (["q_proj"], True), (["model.layers.3"], True), (["layers.3.self_attn"], True), (["gate"], False),
-    (["model.layers.30"], False), (["proj"], False), (["re:.*self_attn.*"], True), (["re:self_attn"], False), (["*self_attn*"], True),
-    (["*.mlp.*"], False), ([], False),
+    (["lm_head"], False), (["gate"], False), ([Q_PROJ], True), (["q_proj"], True), (["model.layers.3"], True), (["3.self_attn"], True),
+    (["model.layers.30"], False), (["proj"], False), ([], False),
+    (["re:.*self_attn.*"], True), (["re:self_attn"], False), (["*self_attn*"], True),
+    (["*.mlp.*"], False),
 ])
 def test_names(names: list[str], has: bool) -> None:
     assert Names(names).has(Q_PROJ) is has

@@ -1,4 +1,5 @@
-"""A model with latent attention is described and never run: whatever would run it says so, before any weight is read."""
+"""Models with latent attention and quantized checkpoints are described and never run: whatever would run one says so, before any weight
+is read."""
 import json
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,15 @@ from penstock.cli import run
 from penstock.compute.backends import TABLE
 from penstock.compute.backends.contract import KVLayout
 from penstock.compute.models.decoder import build as build_program
+from penstock.compute.models.load.checkpoint import open_checkpoint
+from penstock.compute.models.load.weights import load_weights
+from penstock.compute.models.quantized import METHODS
 from penstock.core.config import EngineConfig
 from penstock.core.errors import ModelError
 from penstock.serve.engine.build import build, find, look_up
 from penstock.serve.engine.describe import describe
 from penstock.serve.engine.machine import has_native
+from tests.tiny import write_model
 
 CONFIG: dict[str, Any] = {
     "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "vocab_size": 300, "hidden_size": 32, "intermediate_size": 48,
@@ -77,3 +82,47 @@ def test_a_checkpoint_in_fp8_weighs_a_byte_a_weight(folder: str) -> None:
     coded = describe(EngineConfig(folder))
     assert coded.weight_formats == ("fp8 by matrix", "bfloat16") and coded.weight_bytes < 0.75 * plain.weight_bytes
     assert coded.parameters == plain.parameters
+
+
+QUANTIZED = {
+    "awq": {"bits": 4, "group_size": 16}, "gptq": {"bits": 4, "group_size": 16}, "bitsandbytes": {"load_in_8bit": True},
+    "fp8": {"weight_block_size": [16, 16]}, "fbgemm_fp8": {}, "modelopt": {"quant_algo": "FP8"},
+    "compressed-tensors": {"config_groups": {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 8, "strategy": "channel"}}}}}
+REFUSED = "which Penstock plans for, but does not serve yet: use the original in float32, float16 or bfloat16"
+
+
+def test_every_method_is_tried_here() -> None:
+    assert set(QUANTIZED) == set(METHODS)
+
+
+@pytest.mark.parametrize("method", QUANTIZED)
+def test_a_quantized_checkpoint_is_refused_even_with_weights_that_could_be_read(method: str, tmp_path: Path) -> None:
+    """Tensors in 16 bits of the right names and shapes: nothing but config.json says that they are not the model."""
+    folder = write_model(tmp_path / "model", quantization_config={"quant_method": method, **QUANTIZED[method]})
+    for started in (lambda: find(EngineConfig(str(folder))), lambda: build(EngineConfig(str(folder))), lambda: LLM(str(folder))):
+        with pytest.raises(ModelError, match=f"quantized with {method} .*{REFUSED}"):
+            started()
+    found = look_up(EngineConfig(str(folder)))
+    with pytest.raises(ModelError, match=REFUSED):
+        load_weights(build_program(found.spec, found.family.names), open_checkpoint(folder), "float32")
+    with pytest.raises(ModelError, match=REFUSED):
+        build(EngineConfig("rill", propose=f"draft_model:model={folder}", kv_tokens=512))
+
+
+@pytest.mark.parametrize("command", [["serve"], ["generate", "-p", "x"], ["chat"], ["bench"], ["tune", "--slo", "ttft=1s"]])
+def test_commands_refuse_a_quantized_checkpoint_in_one_sentence(
+        tmp_path: Path, command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_model(tmp_path / "model", quantization_config={"quant_method": "awq", "bits": 4, "group_size": 16})
+    status = run([command[0], str(folder), *command[1:]])
+    out, err = capsys.readouterr()
+    assert status == 1 and not out and f"error: the checkpoint is quantized with awq (int4 by 16 columns), {REFUSED}" in err
+
+
+def test_a_quantized_checkpoint_is_described(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_model(tmp_path / "model", quantization_config={"quant_method": "awq", "bits": 4, "group_size": 16})
+    found = describe(EngineConfig(str(folder)))
+    assert found.weight_formats == ("int4 by 16 columns", "float32") and found.served_tokens == 0 and REFUSED in found.served_told
+    assert run(["info", str(folder)]) == 0 and "int4 by 16 columns" in capsys.readouterr().out
+    (folder / "config.json").write_text(json.dumps({**CONFIG, "quantization_config": {"quant_method": "hqq"}}))
+    with pytest.raises(ModelError, match="quantized with hqq, which is not known: Penstock plans for fp8, "):
+        describe(EngineConfig(str(folder)))

@@ -98,7 +98,7 @@ REFUSED: list[tuple[str, Config, str]] = [
     ("LlamaForCausalLM", {"layer_types": "full"}, "layer_types 'full', but it must be a list"),
     ("LlamaForCausalLM", {"attention_sink_size": 4}, "attention_sink_size 4, which is not supported"),
     ("LlamaForCausalLM", {"is_encoder_decoder": True}, "is_encoder_decoder true"),
-    ("LlamaForCausalLM", {"quantization_config": {"quant_method": "hqq"}}, "quantized with hqq, which is not known: Penstock plans for fp8"),
+    ("LlamaForCausalLM", {"quantization_config": {"quant_method": "hqq"}}, "quantized with hqq, which is not known: Penstock plans for"),
     ("LlamaForCausalLM", {"compression_config": {"format": "pack"}}, "compression_config.config_groups null, but it must be an object"),
     ("LlamaForCausalLM", {"torch_dtype": "int8"}, "dtype 'int8'; known: float32, float16, bfloat16"),
     ("MistralForCausalLM", {"layer_types": ["full_attention", "sliding_attention"] * 4}, "full_attention and sliding_attention in layer_t"),
