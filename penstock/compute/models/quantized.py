@@ -106,7 +106,7 @@ def quantization_of(config: Config) -> Quantization | None:
     if not isinstance(given, Mapping):
         raise ModelError(f"config.json says {name} {shown(given)}, but it must be an object")
     method = given.get("quant_method") or (COMPRESSED if "config_groups" in given or name == QUANTIZATION[1] else None)
-    if method not in METHODS:
+    if not isinstance(method, str) or method not in METHODS:
         raise ModelError(f"the checkpoint is quantized with {method or 'a method that config.json does not name'}, which is not known: "
                          f"Penstock plans for {', '.join(METHODS)}, and serves {ORIGINAL}")
     return METHODS[method](Fields(given, path=f"{name}."))
@@ -188,8 +188,8 @@ def _gptq(fields: Fields) -> Quantization:
             left_out.append(pattern)
         elif own is not None:
             kinds.append((Names([pattern]), _gptq_kind(_bits(own, "bits", bits), _group(own, "group_size", group))))
-    blocks = fields.raw("modules_in_block_to_quantize", None) or []
-    only = Names(name for each in blocks for name in ([each] if isinstance(each, str) else each)) if blocks else None
+    blocks = fields.items("modules_in_block_to_quantize", (str, list)) or ()
+    only = Names(str(name) for each in blocks for name in ([each] if isinstance(each, str) else each)) if blocks else None
     return Quantization("gptq", [*kinds, (only, _gptq_kind(bits, group))], _left_out(fields, left_out), fields.flag("lm_head"))
 
 
@@ -274,7 +274,7 @@ def _left_out(fields: Fields, besides: Sequence[str] = ()) -> Names:
     return Names([*besides, *(each for name in names for each in fields.items(name, str) or ())])
 
 
-METHODS: Mapping[Any, Callable[[Fields], Quantization]] = {
+METHODS: Mapping[str, Callable[[Fields], Quantization]] = {
     FP8: _fp8, "fbgemm_fp8": _fbgemm, COMPRESSED: _compressed, "awq": _awq, "gptq": _gptq, "bitsandbytes": _bitsandbytes,
     "modelopt": _modelopt,
 }

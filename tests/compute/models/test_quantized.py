@@ -90,6 +90,8 @@ def test_what_gptqmodel_says_of_single_modules() -> None:
 @pytest.mark.parametrize(("config", "said"), [
     ({"quant_method": "hqq"}, f"quantized with hqq, which is not known: Penstock plans for {', '.join(METHODS)}, and serves the original"),
     ({"bits": 4}, "quantized with a method that config.json does not name"),
+    ({"quant_method": ["awq"]}, "quantized with ['awq'], which is not known"),
+    ({**GPTQ, "modules_in_block_to_quantize": [1]}, "modules_in_block_to_quantize [1], but it must be a list"),
     ("int4", "quantization_config 'int4', but it must be an object"),
     ({**AWQ, "bits": 5}, "quantization_config.bits 5, but it must be 2, 3, 4 or 8"),
     ({**GPTQ, "group_size": "all"}, "quantization_config.group_size 'all'"),

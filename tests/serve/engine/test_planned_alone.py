@@ -84,7 +84,7 @@ def test_a_checkpoint_in_fp8_weighs_a_byte_a_weight(folder: str) -> None:
     assert coded.parameters == plain.parameters
 
 
-QUANTIZED = {
+QUANTIZED: dict[str, dict[str, Any]] = {
     "awq": {"bits": 4, "group_size": 16}, "gptq": {"bits": 4, "group_size": 16}, "bitsandbytes": {"load_in_8bit": True},
     "fp8": {"weight_block_size": [16, 16]}, "fbgemm_fp8": {}, "modelopt": {"quant_algo": "FP8"},
     "compressed-tensors": {"config_groups": {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 8, "strategy": "channel"}}}}}
