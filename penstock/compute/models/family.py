@@ -28,4 +28,3 @@ class Family:
         spec = self.facts(fields)
         fields.check_unread()
         return spec
-
