@@ -149,7 +149,7 @@ def config_of(model: str, name: str, concurrency: int, args: argparse.Namespace)
     return EngineConfig(model=model, backend=args.backend, quant=args.quant, max_num_seqs=concurrency, max_model_len=LENGTH,
                         threads=args.threads, prefix_cache=False,
                         propose=None if name in ("", PLAIN) else f"{name}{args.given.get(name, '')}",
-                        draft_control=AUTO if name in ("", PLAIN) else args.draft_control)
+                        draft_control=controllers.PATIENT if name in ("", PLAIN) else args.draft_control)
 
 
 def measure(model: str, workloads: dict[str, prompts.Asks], concurrency: int, args: argparse.Namespace) -> list[Row]:
@@ -242,7 +242,7 @@ def make_parser() -> Parser:
     made.add_argument("--threads", type=whole(), help="threads of all engines; default: as many as they choose for the model")
     made.add_argument("--backend", type=said, default=AUTO,
                       help="backend of all engines, as for penstock: cpu:kernels=avx512_vnni takes other kernels; default: %(default)s")
-    made.add_argument("--draft-control", choices=[AUTO, *controllers.NAMES], default=AUTO,
+    made.add_argument("--draft-control", choices=controllers.NAMES, default=controllers.PATIENT,
                       help="of all proposers, as for penstock; default: %(default)s")
     made.add_argument("--restarts", type=whole(), default=1, help="how often all engines are rebuilt; default: %(default)s")
     made.add_argument("--switched", action="store_true", help="measure one engine with its drafter and without")
@@ -307,7 +307,7 @@ def main() -> None:
     record = {"bench": "speculation", "model": args.echo or args.model, "quant": args.quant, "machine": processor().model, "date": today(),
             **({"drafter": args.drafter, "agree": args.agree} if args.drafter else {}),
             **({} if args.backend == AUTO else {"backend": args.backend}),
-            **({} if args.draft_control == AUTO else {"draft_control": args.draft_control}),
+            **({} if args.draft_control == controllers.PATIENT else {"draft_control": args.draft_control}),
             "threads": describe(EngineConfig(model=model, threads=args.threads)).threads, "new": args.new, "rounds": args.rounds,
             "restarts": args.restarts, "switched": args.switched, "rows": [asdict(row) for row in rows]}
     if args.record:
@@ -316,7 +316,7 @@ def main() -> None:
         others += f"-agree-{args.agree:g}" * bool(args.drafter) + f"-new-{args.new}" * (args.new != NEW)
         others += "" if args.threads is None else f"-threads-{args.threads}"
         others += "" if args.backend == AUTO else f"-{slug(args.backend)}"
-        others += "" if args.draft_control == AUTO else f"-{args.draft_control}"
+        others += "" if args.draft_control == controllers.PATIENT else f"-{args.draft_control}"
         keep(record, RESULTS / f"{today()[:10]}-{slug(processor().model)}-speculation-{record['model']}-{args.quant}{others}.json")
     print(json.dumps(record))
 

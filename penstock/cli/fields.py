@@ -26,7 +26,7 @@ ENGINE = {
     "chunking": "How many prompt tokens a step takes while answers are running (auto: with --order deadline, what their TPOT allows)",
     "propose": "Speculative decoding: what drafts the tokens, as name:key=value,... (also auto, or none, the default)",
     "accept": "Which drafted tokens are accepted, as name:key=value,... (only exact is lossless)",
-    "draft_control": "Draft always, or only what pays (patient): auto, always, patient",
+    "draft_control": "Draft only what pays, or always: patient, always",
     "threads": "CPU threads; default: all",
     "seed": "Seed for requests that have none of their own; default: from the operating system",
 }

@@ -31,7 +31,7 @@ class EngineConfig:
     chunking: str = "auto"  # how much of prompts a step takes: fixed, slo; auto: slo with the deadline order
     propose: str | None = None
     accept: str = "exact"  # when a draft may stand in for what the model chooses
-    draft_control: str = "auto"  # always, patient; auto: patient where the proposer is chosen for the user
+    draft_control: str = "patient"  # how much is drafted
     threads: int | None = None
     seed: int | None = None  # seeds requests that bring none; None: from the operating system
 

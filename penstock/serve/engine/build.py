@@ -263,7 +263,7 @@ def check_proposer(config: EngineConfig, backend: Any) -> None:
     if text is None or text == AUTO:
         return
     if text.partition(":")[0] == AUTO:
-        raise UsageError(f"--propose {text}: {AUTO} takes no options; name a proposer, and --draft-control patient to draft what pays")
+        raise UsageError(f"--propose {text}: {AUTO} takes no options; name a proposer")
     plugin, _ = propose.TABLE.parse(text)
     if lacks := unmet(plugin.needs, backend.caps):
         takes = [name for name in propose.TABLE if not unmet(propose.TABLE.load(name).needs, backend.caps)]

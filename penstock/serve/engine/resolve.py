@@ -53,28 +53,19 @@ def resolve(config: EngineConfig, spec: ModelSpec, held: Held, machine: Machine,
     if kv_tokens < max_len and config.max_model_len is None:
         max_len, reasons["max_model_len"] = kv_tokens, f"all that the KV cache of {kv_tokens:,} tokens holds"
     threads, reasons["threads"] = threads_of(config, spec, held.least_share, machine)
-    control, why_control = _drafting(config)
-    if config.propose is not None:
-        reasons["draft_control"] = why_control
+    _check_drafting(config)
     engine = replace(
-        config, draft_control=control, dtype=dtype, kv_dtype=held.dtype, max_model_len=max_len, kv_tokens=kv_tokens,
-        threads=threads)
+        config, dtype=dtype, kv_dtype=held.dtype, max_model_len=max_len, kv_tokens=kv_tokens, threads=threads)
     return Resolved(engine, reasons)
 
 
-def _drafting(config: EngineConfig) -> tuple[str, str]:
-    """(the draft controller, the reason). Raises UsageError for options that would have no effect."""
-    known = (AUTO, *controllers.NAMES)
-    if config.draft_control not in known:
-        raise UsageError(f"--draft-control {config.draft_control}: choose one of {', '.join(known)}")
+def _check_drafting(config: EngineConfig) -> None:
+    """Raises UsageError for an unknown controller, and for options that would have no effect."""
+    if config.draft_control not in controllers.NAMES:
+        raise UsageError(f"--draft-control {config.draft_control}: choose one of {', '.join(controllers.NAMES)}")
     for name in ("accept", "draft_control") if config.propose is None else ():
         if (value := getattr(config, name)) != getattr(EngineConfig(), name):
             raise UsageError(f"--{name.replace('_', '-')} {value} has no effect without --propose: leave it out, or name a proposer")
-    if config.propose is None or config.draft_control != AUTO:
-        return config.draft_control, "as asked"
-    if config.propose == AUTO:
-        return controllers.PATIENT, "auto drafts only where it is expected to pay"
-    return controllers.ALWAYS, "the proposer was named explicitly"
 
 
 def threads_of(config: EngineConfig, spec: ModelSpec, least_share: int, machine: Machine) -> tuple[int, str]:

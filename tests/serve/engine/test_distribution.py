@@ -47,7 +47,8 @@ def test_answers_come_as_often_as_their_probabilities_say(
         folder: Path, wanted: dict[tuple[int, ...], float], proposer: str | None, first_seed: int) -> None:
     if proposer is not None and propose.TABLE.load(proposer).needs.tree_masks:
         pytest.importorskip("penstock._native", reason="trees of drafts are for the native kernels only")
-    asked: dict[str, Any] = {} if proposer is None else {"propose": proposer + ASKED.get(proposer, "").format(folder=folder)}
+    asked: dict[str, Any] = {} if proposer is None else {
+        "propose": proposer + ASKED.get(proposer, "").format(folder=folder), "draft_control": "always"}
     llm = LLM(folder, **asked)
     outputs = llm.generate([PROMPT] * NUM_ANSWERS, [replace(PARAMS, seed=first_seed + i) for i in range(NUM_ANSWERS)])
     found = Counter(tuple(output.outputs[0].token_ids[:NUM_TOKENS]) for output in outputs)

@@ -25,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def llm(folder: Path) -> LLM:
-    return LLM(folder, propose="ngram:n=3,least=1,k=4")
+    return LLM(folder, propose="ngram:n=3,least=1,k=4", draft_control="always")
 
 
 def plain(output: Any) -> list[Any]:
@@ -49,7 +49,7 @@ def test_answers_requests_and_steps_agree(llm: LLM, folder: Path) -> None:
 
 
 def test_answers_that_nobody_was_asked_about_are_known_to_the_next(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fresh, knowing = LLM(folder, propose="suffix"), LLM(folder, propose="suffix")
+    fresh, knowing = LLM(folder, propose="suffix", draft_control="always"), LLM(folder, propose="suffix", draft_control="always")
     with monkeypatch.context() as patched:
         patched.setattr(Always, "limits", lambda self, seq_ids, num_other_rows: None)
         (first,) = knowing.generate(PROMPTS[:1], PARAMS)
@@ -76,7 +76,7 @@ def test_each_of_several_answers_has_figures_of_its_own(llm: LLM) -> None:
 
 
 def test_drafts_behind_a_stop_string_are_not_counted_as_accepted(folder: Path) -> None:
-    llm = LLM(folder, propose=f"draft_model:model={folder},k=4")  # all are right
+    llm = LLM(folder, propose=f"draft_model:model={folder},k=4", draft_control="always")  # all are right
     (whole,) = llm.generate("abcabcabcabc", PARAMS)
     text = whole.outputs[0].text
     num_cut = 0
@@ -93,7 +93,7 @@ def test_drafts_behind_a_stop_string_are_not_counted_as_accepted(folder: Path) -
 
 
 def test_spans_of_a_conversation_are_its_text(folder: Path) -> None:
-    llm = LLM(folder, propose=f"draft_model:model={folder},k=3")
+    llm = LLM(folder, propose=f"draft_model:model={folder},k=3", draft_control="always")
     spans: list[tuple[str, bool]] = []
     output, _ = llm.converse([{"role": "user", "content": "tell me"}], PARAMS, on_span=lambda *span: spans.append(span))
     assert "".join(text for text, _ in spans) == output.outputs[0].text

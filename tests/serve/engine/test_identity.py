@@ -22,6 +22,7 @@ from tests.tiny import write_heads, write_model
 
 WORDS = "the old fox went over a river to see his friend who lived by the sea and told him all".split()
 TIGHT: dict[str, Any] = {"kv_tokens": 256, "block_size": 4, "max_num_batched_tokens": 19}
+ALWAYS = {"draft_control": "always"}
 ASKED = {"draft_model": ":model={other}"}  # what a proposer must be told
 CROWDED: dict[str, dict[str, Any]] = {
     "crowded": {},
@@ -33,14 +34,14 @@ CROWDED: dict[str, dict[str, Any]] = {
     "large blocks": {"block_size": 64},
     "static batches": {"batching": "static:size=5"},
     "shortest first": {"order": "shortest", "max_num_seqs": 3},
-    **{f"drafted by {name}": {"propose": name + ASKED.get(name, "")} for name in propose.TABLE},
-    **{f"drafted by {name}, preempted and chunked": {"propose": name + ASKED.get(name, ""), **TIGHT} for name in propose.TABLE},
-    "drafted by the model itself": {"propose": "draft_model:model={folder},k=3"},
-    "drafted by the model itself, in little room": {"propose": "draft_model:model={folder},k=3,kv_tokens=64", **TIGHT},
+    **{f"drafted by {name}": {"propose": name + ASKED.get(name, ""), **ALWAYS} for name in propose.TABLE},
+    **{f"drafted by {name}, preempted and chunked": {"propose": name + ASKED.get(name, ""), **ALWAYS, **TIGHT} for name in propose.TABLE},
+    "drafted by the model itself": {"propose": "draft_model:model={folder},k=3", **ALWAYS},
+    "drafted by the model itself, in little room": {"propose": "draft_model:model={folder},k=3,kv_tokens=64", **ALWAYS, **TIGHT},
     "drafted as far as it pays": {"propose": "auto"},
-    "drafted by a model as far as it pays": {"propose": "draft_model:model={folder},k=3", "draft_control": "patient", **TIGHT},
-    "drafted freely": {"propose": "suffix:likely=0"},
-    "drafted from little, preempted and chunked": {"propose": "ngram:least=1,n=3", **TIGHT},
+    "drafted by a model as far as it pays": {"propose": "draft_model:model={folder},k=3", **TIGHT},
+    "drafted freely": {"propose": "suffix:likely=0", **ALWAYS},
+    "drafted from little, preempted and chunked": {"propose": "ngram:least=1,n=3", **ALWAYS, **TIGHT},
 }
 
 

@@ -125,7 +125,7 @@ def test_what_does_not_fit_is_refused_with_what_would() -> None:
     (EngineConfig(propose="guess"), "unknown proposer 'guess'; known: auto, "),
     (EngineConfig(backend="reference", propose="eagle"),
      "needs tree masks in attention, which --backend reference does not have; there it can be auto, .*ngram, suffix"),
-    (EngineConfig(propose="auto:k=3"), "auto takes no options; name a proposer, and --draft-control patient"),
+    (EngineConfig(propose="auto:k=3"), "auto takes no options; name a proposer"),
 ])
 def test_unknown_plugins_are_refused_with_the_known_ones(config: EngineConfig, says: str) -> None:
     with pytest.raises(PenstockError, match=says):
@@ -146,18 +146,15 @@ def test_the_machine_has_memory_and_processors() -> None:
     assert look().memory_bytes > 1 << 20 and look().num_cpus >= 1
 
 
-def test_drafts_are_made_where_they_pay_unless_the_proposer_is_named() -> None:
-    def found(**given: str) -> tuple[str | None, str]:
-        resolved = resolve(EngineConfig(**given), SPEC, HELD, ROOMY)
-        assert "draft_control" in resolved.reasons
-        return resolved.engine.propose, resolved.engine.draft_control
+@pytest.mark.parametrize("propose", ["auto", "ngram:n=3"])
+def test_drafts_are_made_where_they_pay_unless_always_is_asked_for(propose: str) -> None:
+    def found(**given: str) -> str:
+        return resolve(EngineConfig(propose=propose, **given), SPEC, HELD, ROOMY).engine.draft_control
 
-    assert found(propose="auto") == ("auto", "patient")
-    assert found(propose="auto", draft_control="always") == ("auto", "always")
-    assert found(propose="ngram") == ("ngram", "always")
-    assert found(propose="ngram:n=3", draft_control="patient") == ("ngram:n=3", "patient")
-    with pytest.raises(UsageError, match="--draft-control never: choose one of auto, always, patient"):
-        found(propose="ngram", draft_control="never")
+    assert found() == "patient"
+    assert found(draft_control="always") == "always"
+    with pytest.raises(UsageError, match="--draft-control never: choose one of patient, always"):
+        found(draft_control="never")
 
 
 def test_what_drafts_is_counted_when_the_cache_is_sized() -> None:

@@ -135,7 +135,7 @@ def test_the_engine_itself_chooses_nothing(llm: LLM) -> None:
 
 def test_drafts_of_answers_that_were_chosen_are_told(tmp_path_factory: pytest.TempPathFactory, everyone: Output) -> None:
     folder = write_model(tmp_path_factory.mktemp("model"))
-    llm = LLM(folder, propose=f"draft_model:model={folder},k=2")
+    llm = LLM(folder, propose=f"draft_model:model={folder},k=2", draft_control="always")
     output = chosen(llm, n=2, best_of=6)
     likeliest = sorted(everyone.outputs, key=lambda each: -(each.cumulative_logprob or 0))
     assert [each.token_ids for each in output.outputs] == [each.token_ids for each in likeliest[:2]]

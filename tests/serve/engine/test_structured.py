@@ -17,6 +17,7 @@ from tests.serve.engine.crowds import crowded
 from tests.tiny import write_heads, write_model
 
 TIGHT: dict[str, Any] = {"kv_tokens": 256, "block_size": 4, "max_num_batched_tokens": 19}
+ALWAYS = {"draft_control": "always"}
 ASKED = {"draft_model": ":model={other}"}  # what a proposer must be told
 WAYS: dict[str, dict[str, Any]] = {
     "crowded": {},
@@ -25,11 +26,11 @@ WAYS: dict[str, dict[str, Any]] = {
     "small chunks": {"max_num_batched_tokens": 7},
     "no prefix cache": {"prefix_cache": False},
     "reference": {"backend": "reference"},
-    **{f"drafted by {name}": {"propose": name + ASKED.get(name, "")} for name in propose.TABLE},
-    **{f"drafted by {name}, preempted and chunked": {"propose": name + ASKED.get(name, ""), **TIGHT} for name in propose.TABLE},
-    "drafted from little, preempted and chunked": {"propose": "ngram:least=1,n=3", **TIGHT},
-    "drafted by the model itself": {"propose": "draft_model:model={folder},k=3", **TIGHT},
-    "drafted freely": {"propose": "suffix:likely=0"},
+    **{f"drafted by {name}": {"propose": name + ASKED.get(name, ""), **ALWAYS} for name in propose.TABLE},
+    **{f"drafted by {name}, preempted and chunked": {"propose": name + ASKED.get(name, ""), **ALWAYS, **TIGHT} for name in propose.TABLE},
+    "drafted from little, preempted and chunked": {"propose": "ngram:least=1,n=3", **ALWAYS, **TIGHT},
+    "drafted by the model itself": {"propose": "draft_model:model={folder},k=3", **ALWAYS, **TIGHT},
+    "drafted freely": {"propose": "suffix:likely=0", **ALWAYS},
     "drafted as far as it pays": {"propose": "auto"},
 }
 RECORD = {

@@ -6,7 +6,7 @@ from penstock.compute.decoding.control.patient import Patient
 from penstock.core.errors import UsageError
 
 ALWAYS, PATIENT = "always", "patient"
-NAMES = (ALWAYS, PATIENT)
+NAMES = (PATIENT, ALWAYS)
 
 
 def make(name: str, max_drafts: int, measured: Callable[[], tuple[Sequence[float], float, float]]) -> Controller:

@@ -170,7 +170,7 @@ class Patient:
         if came_true and seq.num_drafts < self._limit:
             seq.rates.fade(BEYOND_FADE, seq.num_drafts)
         if seq_id == self._probing:
-            self._end_probe(came_true)
+            self._end_probe(came_true or len(path) >= PROBE_DRAFTS)
         if not came_true or seq.limit < self._limit:
             seq.limit = num_paying(seq.rates.rates(self._pooled_rates(), POOLED_WEIGHT), self._price)
             if not seq.limit:
@@ -212,7 +212,7 @@ class Patient:
     def _probe(self, seq_ids: Sequence[int]) -> list[int]:
         """What each may have in a step in which one of them tries a few drafts, against all that is known."""
         limits, place = [0] * len(seq_ids), self._step % len(seq_ids)
-        limits[place], self._probing = min(PROBE_DRAFTS, self.max_drafts), seq_ids[place]
+        limits[place], self._probing = self.max_drafts, seq_ids[place]
         self._probe_waits = PARTING_PROBE_WAIT if self._is_counting else PROBE_WAIT
         self._probe_due, self._is_counting = self._step + self._probe_wait, False
         return limits

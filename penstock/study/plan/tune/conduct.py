@@ -62,7 +62,7 @@ class Terms:
         """Why none of an option's values is tried."""
         if name == QUANT and not self.budget.most:
             return "it changes the answers, and there is no --quality-budget"
-        if name in (DRAFTS, CONTROL[0]) and self.made_up:
+        if name in (DRAFTS, CONTROL) and self.made_up:
             return ("prompts are random tokens, which say nothing about drafts: give --text FILE, or a dataset of text")
         return None
 
@@ -146,7 +146,7 @@ class Search:
 
     def _look_ahead(self, proposed: int, seen: Seen) -> None:
         """How many runs are to come at most, if the twin is right."""
-        drafts, controls = (0 if self.terms.bar(name) else len(self.levers.of(name)) for name in (DRAFTS, CONTROL[0]))
+        drafts, controls = (0 if self.terms.bar(name) else len(self.levers.of(name)) for name in (DRAFTS, CONTROL))
         later = [*map(len, by_option(seen.unknown).values()), drafts, controls, len(self.levers.of("threads"))]
         self.course.left = sum(map(race_runs, (proposed, *later))) + 6 * self.terms.pairs
 
@@ -186,15 +186,13 @@ class Search:
         return best
 
     def _drafts(self, best: Setting) -> Setting:
-        values, (name, careful) = self.levers.of(DRAFTS), CONTROL
-        controls = self.levers.of(name)
+        values, controls = self.levers.of(DRAFTS), self.levers.of(CONTROL)
         if (bar := self.terms.bar(DRAFTS)) is not None:
-            self.left += [Left(each, bar) for each, there in ((DRAFTS, values), (name, controls)) if there]
+            self.left += [Left(each, bar) for each, there in ((DRAFTS, values), (CONTROL, controls)) if there]
             return best
-        rivals = [best.given(DRAFTS, value) for value in values]
-        best = self._race(best, [each.given(name, careful) for each in rivals] if careful in controls else rivals, DRAFTS)
+        best = self._race(best, [best.given(DRAFTS, value) for value in values], DRAFTS)
         if DRAFTS in dict(best) or not values:
-            best = self._race(best, [best.given(name, value) for value in controls], name)
+            best = self._race(best, [best.given(CONTROL, value) for value in controls], CONTROL)
         return best
 
     def _confirmed(self, candidates: Sequence[Setting]) -> Outcome:

@@ -20,10 +20,9 @@ FORMS: Mapping[str, Sequence[str]] = {
     "quant": ("int8:activations=int8", "int4:activations=int8", "int4:symmetric=false"),
     "batching": ("dynamic:size=16,window_ms=10",),
 }
-DRAFTS, QUANT, RULE = "propose", "quant", "accept"
-CONTROL = ("draft_control", "patient")  # what a proposer is tried with first: it may do no harm where it does no good
+DRAFTS, CONTROL, QUANT, RULE = "propose", "draft_control", "quant", "accept"
 KV_MORE = 4 / 3  # of the tokens that the engine would take: 80 % of the memory that weights leave free, instead of 60
-NAMES = (*NUMBERS, *PLUGINS, "kv_tokens", "draft_control", "threads")
+NAMES = (*NUMBERS, *PLUGINS, "kv_tokens", CONTROL, "threads")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +60,16 @@ def levers(given: EngineConfig, resolved: EngineConfig, choices: Choices, num_cp
             raise UsageError(f"--levers has no {name!r}; it has: {', '.join(NAMES)}")
     defaults = {each.name: each.default for each in fields(EngineConfig)}
     tried: dict[str, Sequence[Any]] = {**NUMBERS, **{name: (*choices.plugins.get(name, ()), *FORMS.get(name, ())) for name in PLUGINS}}
-    tried |= {"kv_tokens": more_cache(resolved), "draft_control": ("patient", "always"), "threads": doublings(num_cpus)}
+    tried |= {"kv_tokens": more_cache(resolved), CONTROL: ("patient", "always"), "threads": doublings(num_cpus)}
     values, left_out = {}, []
     for name in wanted or tried:
         if getattr(given, name) != defaults[name]:
             left_out.append((name, f"it was set to {getattr(given, name)}"))
         else:
             values[name] = tuple([value for value in tried[name] if value != getattr(resolved, name)])
-    if CONTROL[0] in values and DRAFTS not in values and given.propose is None:
-        left_out.append((CONTROL[0], f"it has no effect without {DRAFTS}, which is neither given nor searched"))
-        del values[CONTROL[0]]
+    if CONTROL in values and DRAFTS not in values and given.propose is None:
+        left_out.append((CONTROL, f"it has no effect without {DRAFTS}, which is neither given nor searched"))
+        del values[CONTROL]
     left_out += [(f"{RULE}={rule}", "it is lossy in a way that no budget of KL or flips bounds: where it takes a draft, "
                 "the distribution is one token") for rule in choices.lossy if DRAFTS in values]
     return Levers(values, left_out)

@@ -17,7 +17,7 @@ from tests.study.plan.tune.fake_bench import FakeBench, search
 
 LEVERS = Levers({
     "max_num_seqs": (8, 128), "max_num_batched_tokens": (128, 2048), "order": ("deadline",), "quant": ("int8", "int4"),
-    "propose": ("ngram", "suffix"), "draft_control": ("patient", "always"), "threads": (2, 4)})
+    "propose": ("ngram", "suffix"), "draft_control": ("always",), "threads": (2, 4)})
 WORTH = {
     ("max_num_seqs", 128): 1.3, ("max_num_seqs", 8): 0.5, ("max_num_batched_tokens", 2048): 1.1, ("max_num_batched_tokens", 128): 0.9,
     ("order", "deadline"): 1.2, ("quant", "int8"): 1.5, ("quant", "int4"): 2.0, ("propose", "ngram"): 0.9, ("propose", "suffix"): 1.25,

@@ -57,7 +57,7 @@ def test_only_what_is_wanted():
 
 def test_how_drafts_are_controlled_is_searched_where_there_are_drafts():
     named = levers(replace(GIVEN, propose="ngram"), RESOLVED, choices(), 2, ("draft_control",))
-    assert named.of("draft_control") == ("patient", "always")
+    assert named.of("draft_control") == ("always",)
     alone = levers(GIVEN, RESOLVED, choices(), 2, ("draft_control",))
     assert not alone.of("draft_control") and "no effect without propose" in dict(alone.left_out)["draft_control"]
     assert levers(GIVEN, RESOLVED, choices(), 2, ("draft_control", "propose")).of("draft_control")
