@@ -5,8 +5,8 @@ drafts: then adding it raises the expected tokens per second, and the argmax ove
 that price. `StepCosts` and `Asking` know what these take; for that a plain step is observed now and then.
 
 **Acceptance** is kept by index, over all sequences and by sequence (`PositionRates`). A sequence whose drafts do not pay is given none,
-until after a number of steps that doubles each time. Where none of any sequence pay, one sequence tries PROBE_DRAFTS of them now and then
-(`_probe`); if these come true, failures before count half. So does one in lockstep where others could pay.
+until after a number of steps that doubles each time. Where none of any sequence pay, one sequence tries all it can have now and then
+(`_probe`); if the first PROBE_DRAFTS come true, failures before count half. So does one in lockstep where others could pay.
 
 **Patience** (`end_step`). Asking takes time. While nothing is offered, no step is observed for as long as it takes to keep that below
 ASK_SHARE of the time, or IDLE_SHARE if hardly anything was offered of late. While anything is offered, the proposer is asked in each step,
@@ -42,7 +42,7 @@ POOLED_WEIGHT = 0.5  # proposals that the acceptance over all sequences counts f
 POOL_DECAY, SEQ_DECAY = 0.99, 0.9  # weight of a proposal relative to the one after it
 BEYOND_FADE = 0.3  # weight of what is known of a sequence's positions after drafts that all came true
 BACKOFF = 8, 128  # steps without drafts for a sequence whose drafts do not pay: at first, and at most
-PROBE_WAIT, PROBE_DRAFTS = (8, 512), 4  # steps between two probes while no drafts pay: at first, and at most; drafts of one
+PROBE_WAIT, PROBE_DRAFTS = (8, 512), 4  # steps between two probes while no drafts pay: at first, and at most; drafts that are to come true
 PARTING_PROBE_WAIT = 512, 4096  # the same for sequences in lockstep, which a probe parts
 PROBE_FADE = 0.5  # weight of drafts that did not come true, once those of a probe have
 LOSS_PAUSE = 32, 1024  # steps without drafts once the budget for losses is spent: at least, at most

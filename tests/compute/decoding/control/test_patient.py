@@ -2,7 +2,7 @@
 import pytest
 
 from penstock.compute.decoding.control.contract import StepLoad
-from penstock.compute.decoding.control.patient import BACKOFF, LOSS_PAUSE, MAX_WAIT, PROBE_WAIT, Patient
+from penstock.compute.decoding.control.patient import BACKOFF, LOSS_PAUSE, MAX_WAIT, PROBE_DRAFTS, PROBE_WAIT, Patient
 from penstock.compute.decoding.control.rates import PositionRates
 from tests.compute.decoding.control.engine import SimulatedEngine
 
@@ -101,6 +101,21 @@ def test_in_lockstep_offers_are_counted_even_where_none_would_pay() -> None:
     made.in_lockstep, made.answers = True, 0.0
     made.speedup(6000)
     assert made.controller._asking.share(made.controller._sure) < 0.01
+
+
+def test_a_probe_is_of_all_drafts_and_comes_true_with_the_first_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = engine(2e-4, 2e-5, 0.0, 16)
+    made.speedup(1000)
+    assert made.controller._limit == 0
+    probes: list[int] = []
+
+    def first_few(seq_id: int, count: int) -> int:
+        probes.extend([count] * (made.controller._limit == 0 and count > 0))
+        return min(count, PROBE_DRAFTS)
+
+    monkeypatch.setattr(made, "num_right", first_few)
+    made.speedup(3 * PROBE_WAIT[1])
+    assert set(probes) == {made.controller.max_drafts} and made.controller._limit == PROBE_DRAFTS < made.controller.max_drafts
 
 
 def test_a_probe_that_is_never_verified_is_followed_by_another() -> None:

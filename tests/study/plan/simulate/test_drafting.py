@@ -70,5 +70,5 @@ def test_a_proposer_of_which_nothing_is_known_is_refused_by_name():
 
 
 def test_a_controller_that_there_is_none_of_is_refused_and_not_another_played():
-    with pytest.raises(UsageError, match="unknown draft controller 'priced'; known: always, patient"):
+    with pytest.raises(UsageError, match="unknown draft controller 'priced'; known: patient, always"):
         Twin(replace(CONFIG, draft_control="priced"), Pace(BOUND_BY_WEIGHTS, proposer=ProposerModel((0.0,))))
