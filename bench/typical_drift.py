@@ -99,7 +99,7 @@ def main() -> None:
         if args.new > (most := room - prompts.OPENING - 1):
             parser.error(f"--new {args.new:,} must be at most {most:,}: {args.model} holds {room:,} tokens, its prompt included")
         plain = LLM(args.model)
-        engines = {(propose, accept): LLM(args.model, propose=propose, accept=accept)
+        engines = {(propose, accept): LLM(args.model, propose=propose, accept=accept, draft_control="always")
                    for propose in args.propose for accept in ("exact", *args.typical)}
     asked = prompts.story(plain.get_tokenizer().encode, args.text)(args.prompts)
     rows = []

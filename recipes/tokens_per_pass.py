@@ -29,7 +29,7 @@ def main() -> None:
     asked = prompts(args.corpus, args.prompts)
     plain = LLM(args.model)
     for propose in args.propose:
-        drafting = LLM(args.model, propose=propose)
+        drafting = LLM(args.model, propose=propose, draft_control="always")
         for temperature in args.temperature:
             params = SamplingParams(temperature=temperature, seed=1, max_tokens=args.tokens, ignore_eos=True)
             drafted, wanted = drafting.generate(asked, params), plain.generate(asked, params)
