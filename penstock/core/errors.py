@@ -22,7 +22,7 @@ class ModelError(PenstockError):
 
 
 class NoModelError(ModelError):
-    """A name that no model has."""
+    """A name that no model has, or a folder that is none."""
 
     exit_status = WRONG_USAGE
 

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_type_hints
 
 from penstock.compute.decoding.params import check_params
@@ -143,7 +143,9 @@ class LLM:
             return self._run_all(requests, on_delta)
 
     def _run_all(self, requests: list[Request], on_delta: OnDelta | None) -> list[Output]:
-        outputs = {request.request_id: _blank(request, self._engine.clock.now()) for request in requests}
+        now = self._engine.clock.now()
+        requests = [replace(request, arrival_s=now) for request in requests]
+        outputs = {request.request_id: _blank(request, now) for request in requests}
         chosen = {request.request_id: selection for request in requests if (selection := self._selections.of(request)) is not None}
         try:
             for request in requests:
@@ -185,6 +187,8 @@ class LLM:
         if delta.usage is not None:
             output.drafting = delta.usage.drafting
             output.finished, output.finished_s = True, now
+            if delta.usage.queued_s is not None:
+                output.first_scheduled_s = output.arrival_s + delta.usage.queued_s
             output.num_cached_tokens = delta.usage.cached_tokens
             output.cache_creation_input_tokens = delta.usage.cache_creation_input_tokens
             output.cache_read_input_tokens = delta.usage.cache_read_input_tokens

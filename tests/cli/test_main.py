@@ -9,6 +9,7 @@ from typer.main import get_command
 
 from penstock import __version__
 from penstock.cli import run
+from penstock.compute.models.load.hub import HOME
 from penstock.core.errors import CapacityError, ModelError, NoModelError, OverloadedError, PenstockError, RequestError, UsageError
 
 
@@ -38,6 +39,22 @@ def test_a_model_that_there_is_none_of_is_wrong_usage_and_a_broken_one_is_not(pe
         words = command.split()
         status, out, err = penstock([words[0], str(model), *words[1:]])
         assert (status, out) == (wanted, "") and str(model) in err and len(err.splitlines()) == 1, err
+
+
+@pytest.mark.parametrize(("line", "said"), [
+    ("rill --propose medusa:path=NONE", "NONE/medusa.safetensors is missing"),
+    ("rill --propose eagle", "rill/eagle.safetensors is missing"),
+    ("rill --propose medusa:path=BROOK/medusa.safetensors", "but heads fit one model alone, here rill"),
+    ("brook --propose eagle:path=BROOK/medusa.safetensors", "holds medusa heads, not those of eagle"),
+    ("brook --propose medusa:heads=9", "it holds 4 heads, 9 are asked for"),
+    ("brook --propose draft_model:model=NONE", "NONE has no config.json"), ("NONE", "NONE has no config.json"),
+])
+def test_a_file_that_is_not_what_an_option_needs_is_wrong_usage(penstock: Any, tmp_path: Path, line: str, said: str) -> None:
+    places = {"NONE": str(tmp_path), "BROOK": str(Path(HOME) / "brook")}
+    for name, place in places.items():
+        line, said = line.replace(name, place), said.replace(name, place)
+    status, out, err = penstock(["generate", *line.split(), "-p", "x"])
+    assert (status, out) == (2, "") and said in err and len(err.splitlines()) == 1, err
 
 
 @pytest.mark.parametrize(("line", "said"), [

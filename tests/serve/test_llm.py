@@ -64,6 +64,14 @@ def test_no_proposer_is_called_none_as_on_the_command_line(folder: Path) -> None
     assert LLM(folder, propose="none").generate("a", SamplingParams(max_tokens=1))[0].drafting.passes == 0
 
 
+def test_all_times_are_told_in_order(llm: LLM) -> None:
+    best_of = SamplingParams(max_tokens=3, temperature=1.0, n=1, best_of=3, ignore_eos=True)
+    beams = SamplingParams(max_tokens=3, n=2, beam_width=2, ignore_eos=True)
+    for output in [*llm.generate(["a", "b", "c"], [SHORT, best_of, beams]), *llm.embed("d")]:
+        times = [output.arrival_s, output.first_scheduled_s, output.first_token_s, output.finished_s]
+        assert None not in times and times == sorted(times, key=float), times  # type: ignore[arg-type]
+
+
 def test_threads_take_turns(llm: LLM) -> None:
     prompts = [f"story {number}" for number in range(6)]
     alone = [llm.generate(prompt, SHORT)[0].outputs[0].token_ids for prompt in prompts]

@@ -49,7 +49,7 @@ TABLE: tuple[Field, ...] = (
     *_obeyed((*ALL, TOKENIZE, DETOKENIZE), model="the model's name; may be left out, because one model is served"),
     *_obeyed(
         BOTH,
-        temperature="0 is greedy",
+        temperature="0 is greedy; with beam search, 0 or 1",
         top_p="nucleus sampling",
         top_k="only the k likeliest tokens; 0 or -1 is off",
         min_p="tokens at least this fraction as likely as the likeliest one",

@@ -18,7 +18,7 @@ from penstock.compute.models.names import TensorNames
 from penstock.compute.program import Program
 from penstock.compute.quant.contract import QuantScheme
 from penstock.core.config import EngineConfig
-from penstock.core.errors import ModelError, UsageError
+from penstock.core.errors import UsageError
 from penstock.core.modelspec import ModelSpec
 from penstock.serve.text.tokenizer import Tokenizer
 
@@ -74,7 +74,7 @@ class EngineHost:
         return head_tensors(heads_file(path, kind, self.own.path, self._config.model))
 
     def heads(self, path: str | None, kind: str, build: Callable[[ModelSpec, TensorNames], Program], kv_tokens: int) -> LoadedAuxModel:
-        """Raises ModelError if there is no file of heads or it was trained for a model of another shape, MissingHeadsError if the file
+        """Raises UsageError if there is no file of heads or it was trained for a model of another shape, MissingHeadsError if the file
         lacks a tensor."""
         file = heads_file(path, kind, self.own.path, self._config.model)
         joined = JoinedCheckpoint(open_checkpoint(self.own.path), file)
@@ -93,12 +93,12 @@ class EngineHost:
 
 
 def heads_file(path: str | None, kind: str, own: Path, model: str) -> Path:
-    """The file of a model's heads: `path` or in the folder `path`, else in the model's folder `own`. Raises ModelError if there is none."""
+    """The file of a model's heads: `path` or in the folder `path`, else in the model's folder `own`. Raises UsageError if there is none."""
     file = Path(path) if path is not None else own.parent if own.is_file() else own
     if not file.is_file():
         file = file / f"{kind}.safetensors"
     if not file.is_file():
-        raise ModelError(f"{file} is missing: `penstock train-heads {model} --kind {kind} --text TEXTS --out FOLDER` makes it")
+        raise UsageError(f"{file} is missing: `penstock train-heads {model} --kind {kind} --text TEXTS --out FOLDER` makes it")
     return file
 
 

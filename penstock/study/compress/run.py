@@ -96,13 +96,16 @@ def learn(job: Job, spec: ModelSpec, make: Callable[[Target, int], Any], say: Ca
 
 
 def told_now_and_then(say: Callable[[str], None]) -> Watch:
-    """What tells how much of the answers is made, where they take long."""
-    said = time.monotonic()
+    """What tells how much of some answers is made, where these take long, up to their last. Fewer than before are the first of others."""
+    said, before, is_told = time.monotonic(), 0.0, False
 
     def watch(made: float, wanted: int) -> None:
-        nonlocal said
-        if time.monotonic() - said > SAY_S:
-            said = time.monotonic()
+        nonlocal said, before, is_told
+        if made < before:
+            said, is_told = time.monotonic(), False
+        before = made
+        if time.monotonic() - said > SAY_S or is_told and made >= wanted:
+            said, is_told = time.monotonic(), True
             say(f"{made / wanted:6.1%} of {wanted} answers generated")
 
     return watch

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from penstock.compute.models.heads import stamp
 from penstock.compute.program import Program
-from penstock.core.errors import ModelError, UsageError
+from penstock.core.errors import UsageError
 from penstock.core.modelspec import ModelSpec
 
 
@@ -101,7 +101,5 @@ def opened(place: Place) -> Iterator[Any]:
             yield file
     except FileNotFoundError:
         raise UsageError(f"there is no {path} to continue from") from None
-    except ModelError as error:
-        raise UsageError(str(error)) from None
     except (OSError, SafetensorError, RuntimeError) as error:
         raise UsageError(f"cannot continue from {path}: {error}") from None

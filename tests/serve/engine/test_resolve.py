@@ -9,7 +9,7 @@ from safetensors.numpy import save_file
 
 import penstock
 from penstock.core.config import EngineConfig
-from penstock.core.errors import CapacityError, ModelError, PenstockError, UsageError
+from penstock.core.errors import CapacityError, PenstockError, UsageError
 from penstock.core.modelspec import LayerSpec, ModelSpec, RopeSpec
 from penstock.serve.engine.build import build, choose, drafting_takes, find
 from penstock.serve.engine.draft_memory import DraftMemory
@@ -202,7 +202,7 @@ def test_a_drafter_that_does_not_fit_is_refused_before_anything_is_loaded() -> N
 def test_heads_that_are_missing_are_told_before_anything_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.serve.engine.build.load_weights", None)
     made = "`penstock train-heads rill --kind eagle --text TEXTS --out FOLDER` makes it"
-    with pytest.raises(ModelError, match=rf"eagle\.safetensors is missing: {made}"):
+    with pytest.raises(UsageError, match=rf"eagle\.safetensors is missing: {made}"):
         build(EngineConfig(model="rill", propose="eagle"))
 
 
@@ -227,7 +227,7 @@ def test_a_cache_of_drafts_that_does_not_fit_is_refused_with_its_size(monkeypatc
 
 
 def test_more_heads_than_were_trained_are_refused() -> None:
-    with pytest.raises(ModelError, match=r"medusa:heads=9: .*has no medusa\.4\.\S+: it holds 4 heads, 9 are asked for \(heads=4 "):
+    with pytest.raises(UsageError, match=r"medusa:heads=9: .*has no medusa\.4\.\S+: it holds 4 heads, 9 are asked for \(heads=4 "):
         build(EngineConfig(model="brook", propose="medusa:heads=9"))
 
 
@@ -241,7 +241,7 @@ def test_a_file_of_heads_is_taken_as_it_was_trained(tmp_path: Path) -> None:
     aux = build(config).engine._runner._drafter._proposer._proposer._aux  # type: ignore[attr-defined]
     assert drafting_takes(config, found, choose(config, found)).fixed == aux.loaded.weight_bytes
     assert {name for name in aux.loaded.program.weights if name.endswith(".norm")} == {"0.norm", "1.norm"}
-    with pytest.raises(ModelError, match=r"it holds 2 heads, 3 are asked for \(heads=2 takes those\)"):
+    with pytest.raises(UsageError, match=r"it holds 2 heads, 3 are asked for \(heads=2 takes those\)"):
         build(replace(config, propose=f"{config.propose},heads=3"))
 
 

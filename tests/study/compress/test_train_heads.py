@@ -16,7 +16,7 @@ from safetensors.numpy import load_file, save_file  # noqa: E402
 from penstock import LLM, SamplingParams  # noqa: E402
 from penstock.compute.backends.reference.backend import Reference, ReferenceOptions  # noqa: E402
 from penstock.compute.models.heads import stamp  # noqa: E402
-from penstock.core.errors import CapacityError, ModelError, UsageError  # noqa: E402
+from penstock.core.errors import CapacityError, UsageError  # noqa: E402
 from penstock.serve.engine.machine import Machine  # noqa: E402
 from penstock.study.compress import heads, store, train_heads  # noqa: E402
 from penstock.study.compress import run as module  # noqa: E402
@@ -136,11 +136,12 @@ def test_answers_are_told_of_while_they_are_made(folder: Path) -> None:
 
 def test_answers_that_are_under_way_are_told_of_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
+    now = 0.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
     watch = module.told_now_and_then(said.append)
-    watch(0.5, 40)
-    monkeypatch.setattr(module, "SAY_S", -1.0)
-    watch(1.5, 40)
-    assert said == ["  3.8% of 40 answers generated"]
+    for now, made in ((1, 0.5), (21, 1.5), (22, 30), (23, 40), (60, 0.01), (79, 20), (79.5, 40), (120, 0.01), (141, 8)):
+        watch(made, 40)
+    assert [line.split("%")[0] for line in said] == ["  3.8", "100.0", " 20.0"]
 
 
 def test_a_number_of_steps_is_repeatable(folder: Path, tmp_path: Path) -> None:
@@ -157,7 +158,7 @@ def test_the_file_says_what_it_is_for(folder: Path, target: Target, tmp_path: Pa
         assert all(file.get_tensor(name).dtype == torch.bfloat16 for name in file.keys())  # noqa: SIM118
     assert facts[stamp.KIND] == "eagle" and facts[stamp.TARGET] == stamp.fingerprint(target.spec)
     other = write_model(tmp_path / "other", hidden_size=64, vocab_size=400)
-    with pytest.raises(ModelError) as refusal:
+    with pytest.raises(UsageError) as refusal:
         LLM(other, propose=f"eagle:path={path}")
     assert str(refusal.value) == (
         f"{path} holds heads trained for {folder.name} (2 layers, hidden size 32, 300 tokens), but heads fit one model alone, here other "

@@ -12,7 +12,7 @@ from penstock.compute.decoding.sampler import Sampler
 from penstock.compute.decoding.state import RowState
 from penstock.compute.models.names import TensorNames
 from penstock.compute.program import Program
-from penstock.core.errors import ModelError
+from penstock.core.errors import UsageError
 from penstock.core.message import message
 from penstock.core.modelspec import ModelSpec
 from penstock.core.needs import Needs
@@ -71,7 +71,7 @@ class Draftable:
     sure: bool = False
 
 
-class MissingHeadsError(ModelError):
+class MissingHeadsError(UsageError):
     """A file of heads lacks some of the tensors that were requested. `present`: the names of the tensors in it."""
 
     def __init__(self, message: str, present: Sequence[str] = ()) -> None:
@@ -107,14 +107,15 @@ class Host(Protocol):
         ...
 
     def head_tensors(self, path: str | None, kind: str) -> Sequence[str]:
-        """The names of the tensors in the file that `heads` would read. Raises ModelError if there is no such file, or it is unreadable."""
+        """The names of the tensors in the file that `heads` would read. Raises UsageError if there is no such file, ModelError for one that
+        cannot be read."""
         ...
 
     def heads(self, path: str | None, kind: str, build: Callable[[ModelSpec, TensorNames], Program], kv_tokens: int) -> AuxModel:
         """Loads heads that take the target's hidden states as input, with a KV cache of `kv_tokens` tokens.
 
         `build` returns their program. Their weights are read from the file `path`, or from `<kind>.safetensors` in the folder `path` (None:
-        the target's folder); weights of the target that the program names, such as the embeddings, are shared. Raises ModelError if there
+        the target's folder); weights of the target that the program names, such as the embeddings, are shared. Raises UsageError if there
         is no such file or it was trained for another model, MissingHeadsError if it lacks a tensor of the program.
         """
         ...

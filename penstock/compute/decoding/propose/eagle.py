@@ -86,7 +86,7 @@ class Eagle:
     needs = Needs(buffers=("hidden",), tree_masks=True)
 
     def __init__(self, options: Options, host: Host) -> None:
-        """Raises UsageError for options out of range, ModelError if there is no head or it was trained for another model."""
+        """Raises UsageError for options out of range, and if there is no head or it was trained for another model."""
         check_ranges("eagle", options, k=(1, MAX_DRAFTS), depth=(1, MAX_DRAFTS), width=(1, MAX_DRAFTS), kv_tokens=(0, MAX_KV_TOKENS))
         self._options = options
         self._max_tree_rows = options.width * options.depth  # of one sequence in the head's cache

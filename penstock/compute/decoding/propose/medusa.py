@@ -13,7 +13,7 @@ from penstock.compute.backends.contract import NO_COPIES, Batch
 from penstock.compute.decoding.propose.confidence import soften_sampled
 from penstock.compute.decoding.propose.contract import MAX_DRAFTS, Draftable, Drafts, Host, MissingHeadsError
 from penstock.compute.models.heads import medusa
-from penstock.core.errors import ModelError
+from penstock.core.errors import UsageError
 from penstock.core.needs import Needs
 from penstock.core.registry import check_ranges
 
@@ -32,7 +32,7 @@ class Medusa:
     needs = Needs(buffers=("hidden",), tree_masks=True)
 
     def __init__(self, options: Options, host: Host) -> None:
-        """Raises UsageError for options out of range, ModelError if there are fewer heads or they were trained for another model."""
+        """Raises UsageError for options out of range, for fewer heads, and for heads of another model."""
         num = max(num_heads(host.head_tensors(options.path, "medusa")), 1) if options.heads is None else options.heads
         options = replace(options, heads=num)
         check_ranges("medusa", options, heads=(1, MAX_HEADS), k=(1, MAX_DRAFTS), width=(1, MAX_DRAFTS))
@@ -43,7 +43,7 @@ class Medusa:
             if not 0 < (count := num_heads(error.present)) < num:
                 raise
             reason = f"it holds {count} heads, {num} are asked for (heads={count} takes those)"
-            raise ModelError(f"{error}: {reason}") from None
+            raise UsageError(f"{error}: {reason}") from None
         self._sampler = host.sampler
         self._outputs = tuple([f"logits{i}" for i in range(1, num)])  # buffers; head 0 has the step's logits
 

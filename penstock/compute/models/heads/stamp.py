@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from penstock.core.errors import ModelError
+from penstock.core.errors import UsageError
 from penstock.core.modelspec import GatingSpec, ModelSpec
 
 # Keys of a file's metadata. `MODEL` is for people; a file may lack it.
@@ -26,13 +26,13 @@ def described(spec: ModelSpec, name: str) -> str:
 
 
 def check(metadata: Mapping[str, str], file: Path, kind: str, spec: ModelSpec, name: str) -> None:
-    """Raises ModelError unless the file's heads are of this kind and were trained for a model of this shape. `name`: as in `described`."""
+    """Raises UsageError unless the file's heads are of this kind and were trained for a model of this shape. `name`: as in `described`."""
     if (held := metadata.get(KIND, kind)) != kind:
-        raise ModelError(f"{file} holds {held} heads, not those of {kind}")
+        raise UsageError(f"{file} holds {held} heads, not those of {kind}")
     if metadata.get(TARGET) == fingerprint(spec):
         return
     trained = metadata.get(MODEL, "a model of another shape") if TARGET in metadata else "no model that it tells of"
-    raise ModelError(f"{file} holds heads trained for {trained}, but heads fit one model alone, here {described(spec, name)}: "
+    raise UsageError(f"{file} holds heads trained for {trained}, but heads fit one model alone, here {described(spec, name)}: "
                      f"`penstock train-heads {name} --kind {kind} --text TEXTS --out FOLDER` makes some for it")
 
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from penstock.compute.models.load import gguf
 from penstock.compute.models.load.tensorfile import Array, TensorFile
 from penstock.compute.quant.codes import Codes, Coding
-from penstock.core.errors import ModelError
+from penstock.core.errors import ModelError, NoModelError
 
 CONFIG, WHOLE, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 
@@ -100,12 +100,12 @@ def open_checkpoint(path: Path) -> Checkpoint:
 def read_config(folder: Path) -> dict[str, Any]:
     """config.json of a checkpoint. Raises ModelError when it is missing or is not a JSON object."""
     if not folder.is_dir():
-        raise ModelError(f"there is no folder {folder}")
+        raise NoModelError(f"there is no folder {folder}")
     path = folder / CONFIG
     if not path.is_file():
         ggufs = gguf_names(folder)
         hint = f"but {ggufs[0]}: give that file itself as the model" if ggufs else "which says what the model is"
-        raise ModelError(f"{folder} has no {CONFIG}, {hint}")
+        raise NoModelError(f"{folder} has no {CONFIG}, {hint}")
     return read_object(path)
 
 

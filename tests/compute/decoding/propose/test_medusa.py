@@ -10,7 +10,7 @@ from penstock.compute.backends.contract import Batch, KVLayout, Outputs
 from penstock.compute.decoding.propose.contract import Draftable, Drafts, MissingHeadsError
 from penstock.compute.decoding.propose.medusa import Medusa, best_tree
 from penstock.compute.decoding.sampler import Sampler
-from penstock.core.errors import ModelError, UsageError
+from penstock.core.errors import UsageError
 
 Array = Any
 
@@ -125,6 +125,6 @@ def test_more_heads_than_a_file_holds_are_refused_with_how_many_it_does(held: tu
         def heads(self, path: str | None, kind: str, build: Any, kv_tokens: int) -> Heads:
             raise MissingHeadsError("the file has no x", held)
 
-    with pytest.raises(ModelError) as refusal:
+    with pytest.raises(UsageError) as refusal:
         Medusa(Medusa.Options(heads=5), Few())
     assert str(refusal.value) == told

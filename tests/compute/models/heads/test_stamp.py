@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from penstock.compute.models.heads import stamp
-from penstock.core.errors import ModelError
+from penstock.core.errors import UsageError
 from penstock.core.modelspec import LayerSpec, ModelSpec
 
 SPEC = ModelSpec(4000, 64, 4, 2, 16, 96, (LayerSpec(),) * 3, 512)
@@ -18,7 +18,7 @@ def test_heads_fit_the_model_they_were_trained_for_whatever_its_weights_are_stor
 
 
 def test_heads_of_another_kind_are_refused() -> None:
-    with pytest.raises(ModelError, match="^a.safetensors holds medusa heads, not those of eagle$"):
+    with pytest.raises(UsageError, match="^a.safetensors holds medusa heads, not those of eagle$"):
         stamp.check({stamp.TARGET: stamp.fingerprint(SPEC), stamp.KIND: "medusa"}, Path("a.safetensors"), "eagle", SPEC, "m")
 
 
@@ -28,7 +28,7 @@ def test_heads_of_another_kind_are_refused() -> None:
     ({"format": "pt"}, "no model that it tells of"),
 ])
 def test_others_are_refused_with_both_models_and_what_makes_heads_for_this_one(facts: dict[str, str], told: str) -> None:
-    with pytest.raises(ModelError) as refusal:
+    with pytest.raises(UsageError) as refusal:
         stamp.check(facts, Path("a.safetensors"), "eagle", SPEC, "m")
     assert str(refusal.value) == f"a.safetensors holds heads trained for {told}, but heads fit one model alone, here {OURS}"
 
