@@ -23,7 +23,7 @@ class TrainHeadsOptions:
     begin: str | None = option(None, "Folder with heads of this kind to continue training; default: start with new ones")
     out: str | None = option(None, "Folder to write the file <kind>.safetensors to")
     minutes: float | None = option(None, "Most minutes that the command may take; default: 30, or no limit with --steps")
-    steps: int | None = option(None, "Train for this many batches of some 2,000 tokens, which is repeatable; with --minutes as well, whichever ends first")
+    steps: int | None = option(None, "Train for this many batches of some 2,000 tokens; repeatable; with --minutes, whichever ends first")
     seed: int = option(0, "Seed for the initial weights and the choice of text")
     threads: int | None = option(None, "CPU threads; default: all")
     json: bool = option(False, "Print one JSON object as the last line")

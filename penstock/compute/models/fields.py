@@ -92,7 +92,8 @@ class Fields:
         value = self.raw(name, None)
         if value is None:
             return None
-        if not isinstance(value, Sequence) or isinstance(value, str) or not all(isinstance(item, kinds) for item in value):
+        if not isinstance(value, Sequence) or isinstance(value, str) or not all(
+                isinstance(item, kinds) and not isinstance(item, bool) for item in value):
             raise self.wrong(name, "a list of plain values")
         return tuple(value)
 

@@ -22,6 +22,7 @@ COMPRESSED = "compressed-tensors"
 FP8, INT8 = "fp8", "int8"
 ORIGINAL = "the original in float32, float16 or bfloat16"
 REGEX = "re:"
+SPARSE = ("marlin-24",)  # a layout of compressed-tensors that does not say so
 HALF, SINGLE = 16, 32  # bits of a scale
 
 
@@ -105,10 +106,9 @@ def quantization_of(config: Config) -> Quantization | None:
         return None
     if not isinstance(given, Mapping):
         raise ModelError(f"config.json says {name} {shown(given)}, but it must be an object")
-    method = given.get("quant_method") or (COMPRESSED if "config_groups" in given or name == QUANTIZATION[1] else None)
+    method = given.get("quant_method") or _unnamed(name, given)
     if not isinstance(method, str) or method not in METHODS:
-        raise ModelError(f"the checkpoint is quantized with {method or 'a method that config.json does not name'}, which is not known: "
-                         f"Penstock plans for {', '.join(METHODS)}, and serves {ORIGINAL}")
+        raise _unknown("a method that config.json does not name" if method is None else _word(method))
     return METHODS[method](Fields(given, path=f"{name}."))
 
 
@@ -145,6 +145,22 @@ def _coding(weight: WeightSpec, found: Quantization, aliases: tuple[tuple[str, s
     return PlannedCoding(8 if coded[0].bits > 4 else 4, columns, "float32", average=bits / sum(parts), told=coded[0].told)
 
 
+def _unnamed(name: str, given: Config) -> str | None:
+    """The method of a config that does not say it, as older ones of two libraries do not."""
+    if "config_groups" in given or name == QUANTIZATION[1]:
+        return COMPRESSED
+    return "bitsandbytes" if {"load_in_8bit", "load_in_4bit"} & set(given) else None
+
+
+def _word(given: Any) -> str:
+    return given if isinstance(given, str) and re.fullmatch(r"[\w./-]{1,60}", given, re.ASCII) else shown(given)
+
+
+def _unknown(what: str) -> ModelError:
+    return ModelError(f"the checkpoint is quantized with {what}, which is not known: Penstock plans for {', '.join(METHODS)}, and serves "
+                      f"{ORIGINAL}")
+
+
 def _given(config: Config) -> tuple[str, Any]:
     inner = config.get("text_config")
     for part in (config, inner if isinstance(inner, Mapping) else {}):
@@ -165,7 +181,11 @@ def _fbgemm(fields: Fields) -> Quantization:
 
 
 def _modelopt(fields: Fields) -> Quantization:
-    fields.choice("quant_algo", ("FP8",))
+    """NVIDIA's own file of the same has it all in an object."""
+    fields = fields.section("quantization") or fields
+    algorithm = fields.raw("quant_algo")
+    if algorithm != "FP8":
+        raise _unknown(f"{_word(algorithm)} of modelopt")
     return Quantization("modelopt", [(None, Kind(FP8, 8, SINGLE, rows=0, product=FP8))], _left_out(fields))
 
 
@@ -212,8 +232,9 @@ def _bitsandbytes(fields: Fields) -> Quantization:
 def _compressed(fields: Fields) -> Quantization:
     """The output table is a Linear as any other: it is quantized unless `ignore` names it."""
     sparse = fields.section("sparsity_config")
-    if sparse is not None:
-        sparse.choice("format", ("dense",), "dense")
+    for layout in (fields.raw("format", None), None if sparse is None else sparse.raw("format", None)):
+        if layout in SPARSE or isinstance(layout, str) and layout.startswith("sparse"):
+            raise _unknown(f"{_word(layout)} of {COMPRESSED}")
     groups = fields.section("config_groups")
     if groups is None:
         raise fields.wrong("config_groups", "an object with a group at least")
@@ -232,19 +253,20 @@ def _compressed_kind(weights: Fields, rows: Fields | None) -> Kind:
     """Scales are taken to be in 16 bits; zero points are packed as the codes are."""
     is_float = weights.choice("type", ("int", "float"), "int") == "float"
     bits = 8 if is_float else _bits(weights, "num_bits", 8)
-    if is_float and weights.whole("num_bits", 8) != 8:
-        raise weights.wrong("num_bits", "8 where type is float")
+    if is_float and (given := weights.whole("num_bits", 8)) != 8:
+        raise _unknown(f"fp{given} of {COMPRESSED}")
     beside = HALF + (0 if weights.flag("symmetric", True) else bits)
     product = None
     if rows is not None and rows.whole("num_bits", 8) == 8:
         product = FP8 if rows.choice("type", ("int", "float"), "int") == "float" else INT8
-    strategy = weights.choice("strategy", ("tensor", "channel", "group", "block"), "tensor")
-    columns, size = 0, 0 if strategy == "tensor" else 1
+    size = weights.raw("group_size", None)
+    strategy = weights.choice("strategy", ("tensor", "channel", "group", "block"), "tensor" if size is None else "group")
+    columns, rows_each = 0, 0 if strategy == "tensor" else 1
     if strategy == "group":
         columns = _group(weights, "group_size")
     elif strategy == "block":
-        size, columns = _block(weights, "block_structure") or (128, 128)
-    return Kind(FP8 if is_float else f"int{bits}", bits, beside, columns, size, product=product)
+        rows_each, columns = _block(weights, "block_structure") or (128, 128)
+    return Kind(FP8 if is_float else f"int{bits}", bits, beside, columns, rows_each, product=product)
 
 
 def _bits(fields: Fields, name: str, default: int = 4) -> int:
@@ -260,8 +282,10 @@ def _group(fields: Fields, name: str, default: int = 128) -> int:
 
 
 def _block(fields: Fields, name: str) -> tuple[int, int] | None:
-    """(rows, columns); None where nothing is said."""
-    given = fields.items(name, int)
+    """(rows, columns), also as `128x128`; None where nothing is said."""
+    raw = fields.raw(name, None)
+    pair = re.fullmatch(r"(\d{1,6})x(\d{1,6})", raw, re.ASCII) if isinstance(raw, str) else None
+    given = fields.items(name, int) if pair is None else (int(pair[1]), int(pair[2]))
     if given is None:
         return None
     if len(given) != 2 or min(given) < 1:

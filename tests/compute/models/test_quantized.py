@@ -43,6 +43,11 @@ def compressed(weights: Config, rows: Config | None = None, **more: Any) -> Conf
     (compressed({"num_bits": 8, "type": "float", "strategy": "channel"}), "fp8 by row", None, 8 + 16 / 4096),
     (compressed({"num_bits": 8, "type": "int", "strategy": "channel"}, {**ROWS, "type": "int"}), "int8 by row", "int8", 8 + 16 / 4096),
     (compressed({"num_bits": 4, "strategy": "group", "group_size": 128}), "int4 by 128 columns", None, 4 + 16 / 128),
+    (compressed({"num_bits": 8, "type": "float", "strategy": "block", "block_structure": "128x64"}), "fp8 by 128x64 blocks", None,
+     8 + 16 / (128 * 64)),
+    (compressed({"num_bits": 4, "strategy": None, "group_size": 128}), "int4 by 128 columns", None, 4 + 16 / 128),
+    (compressed({"num_bits": 4, "group_size": -1}), "int4 by row", None, 4 + 16 / 4096),
+    ({"quant_method": "modelopt", "quantization": {"quant_algo": "FP8"}}, "fp8 by matrix", "fp8", 8 + 32 / (4096 * 1024)),
     (compressed({"num_bits": 4, "strategy": "group", "group_size": 128, "symmetric": False}), "int4 by 128 columns", None, 4 + 20 / 128),
 ])
 def test_bits_and_products(config: Config, told: str, product: str | None, bits: float) -> None:
@@ -98,9 +103,17 @@ def test_what_gptqmodel_says_of_single_modules() -> None:
     ({**BLOCKS, "weight_block_size": [128]}, "weight_block_size [128], but it must be two whole numbers"),
     ({**BLOCKS, "modules_to_not_convert": ["re:("]}, "modules by '(', which is no regular expression"),
     ({"quant_method": "bitsandbytes"}, "load_in_4bit null, but it must be true, or load_in_8bit"),
-    ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "quant_algo 'NVFP4', but it must be one of FP8"),
-    (compressed({"num_bits": 4, "type": "float", "strategy": "group", "group_size": 16}), "weights.num_bits 4, but it must be 8 where"),
-    (compressed({"num_bits": 4}, sparsity_config={"format": "sparse-24-bitmask"}), "sparsity_config.format 'sparse-24-bitmask'"),
+    ({**BLOCKS, "weight_block_size": [True, 128]}, "weight_block_size [True, 128], but it must be a list"),
+    ({"quant_method": "a\nb"}, "quantized with 'a\\nb', which is not known"),
+    ({"quant_method": "mxfp4"}, "quantized with mxfp4, which is not known"),
+    ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "quantized with NVFP4 of modelopt, which is not known"),
+    ({"quant_method": "modelopt"}, "no quantization_config.quant_algo"),
+    (compressed({"num_bits": 4, "type": "float", "strategy": "group", "group_size": 16}), "with fp4 of compressed-tensors, which is not"),
+    (compressed({"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}), "with fp4 of compressed-tensors"),
+    (compressed({"num_bits": 8, "strategy": "block", "block_structure": "128x0"}), "block_structure '128x0', but it must be"),
+    (compressed({"num_bits": 8, "strategy": "block", "block_structure": "128"}), "block_structure '128', but it must be"),
+    (compressed({"num_bits": 4}, sparsity_config={"format": "sparse-24-bitmask"}), "with sparse-24-bitmask of compressed-tensors"),
+    (compressed({"num_bits": 4}, format="marlin-24"), "with marlin-24 of compressed-tensors, which is not known"),
     ({"quant_method": "compressed-tensors"}, "config_groups null, but it must be an object"),
     ({"quant_method": "compressed-tensors", "config_groups": {"group_0": {}}}, "group_0 {}, but it must be an object with weights"),
 ])
@@ -112,6 +125,8 @@ def test_what_is_not_known_is_refused_by_name(config: Any, said: str) -> None:
 
 def test_where_it_stands() -> None:
     assert quantization_of({}) is None and quantization_of({"quantization_config": None}) is None
+    unnamed = quantization_of({"quantization_config": {"load_in_8bit": True, "llm_int8_threshold": 6.0}})
+    assert unnamed is not None and (unnamed.method, unnamed.told) == ("bitsandbytes", "int8 by row")
     inner, older = quantization_of({"text_config": {"quantization_config": AWQ}}), compressed({"num_bits": 4})
     assert inner is not None and inner.method == "awq"
     found = quantization_of({"compression_config": {name: value for name, value in older.items() if name != "quant_method"}})

@@ -136,10 +136,10 @@ def test_answers_are_told_of_while_they_are_made(folder: Path) -> None:
 
 def test_answers_that_are_under_way_are_told_of_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    now = 0.0
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    clock = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
     watch = module.told_now_and_then(said.append)
-    for now, made in ((1, 0.5), (21, 1.5), (22, 30), (23, 40), (60, 0.01), (79, 20), (79.5, 40), (120, 0.01), (141, 8)):
+    for clock[0], made in ((1, 0.5), (21, 1.5), (22, 30), (23, 40), (60, 0.01), (79, 20), (79.5, 40), (120, 0.01), (141, 8)):
         watch(made, 40)
     assert [line.split("%")[0] for line in said] == ["  3.8", "100.0", " 20.0"]
 
