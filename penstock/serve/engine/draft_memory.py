@@ -66,7 +66,7 @@ class CountingHost:
         return head_tensors(heads_file(path, kind, self._target.found.source.path, self._model))
 
     def heads(self, path: str | None, kind: str, build: Callable[[ModelSpec, TensorNames], Program], kv_tokens: int) -> LoadedAuxModel:
-        """Raises ModelError if there are no such heads."""
+        """Raises UsageError if there are no such heads."""
         heads_file(path, kind, self._target.found.source.path, self._model)
         program, target = build(self.spec, self._target.found.family.names), self._target
         forms = Forming(target.dtype, target.scheme).forms(program)

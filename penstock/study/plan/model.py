@@ -131,6 +131,9 @@ PLANNED: Mapping[str, Callable[[], Any]] = {FP8: Fp8}  # formats beside those th
 
 def weight_format(text: str, parse: Callable[[str], QuantScheme]) -> WeightFormat:
     """`parse` knows the engine's formats. Raises UsageError as it does, with those that are planned for besides."""
+    name, has_options, _ = text.partition(":")
+    if has_options and name in (*PLANNED, STORED):
+        raise UsageError(f"weight format {name} has no options, but {text!r} gives it some")
     try:
         scheme: QuantScheme = PLANNED[text]() if text in PLANNED else parse(NONE if text == STORED else text)
     except UsageError as error:

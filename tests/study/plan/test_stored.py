@@ -133,6 +133,12 @@ def test_a_format_that_it_is_in_is_not_tried_twice() -> None:
     assert {row.quant for row in found.configurations} == {"stored", "int8", "int4"}
 
 
+@pytest.mark.parametrize("text", ["stored:group=32", "fp8:a=1", "stored:"])
+def test_what_is_planned_with_alone_has_no_options(text: str) -> None:
+    with pytest.raises(UsageError, match=f"weight format {text.partition(':')[0]} has no options"):
+        plan(Request(model="deepseek-v3", hardware="h200-sxm", batch=1, quant=(text,)))
+
+
 def test_what_is_not_quantized_is_not_stored() -> None:
     with pytest.raises(UsageError, match="--quant stored is for checkpoints that are quantized, and llama-3.1-8b is in bfloat16: give one"):
         plan(Request(model="llama-3.1-8b", hardware="l4", batch=1, quant=("stored",)))
