@@ -9,8 +9,8 @@ until after a number of steps that doubles each time. Where none of any sequence
 (`_probe`); if the first PROBE_DRAFTS come true, failures before count half. So does one in lockstep where others could pay.
 
 **Patience** (`end_step`). Asking takes time. While nothing is offered, no step is observed for as long as it takes to keep that below
-ASK_SHARE of the time, or IDLE_SHARE if hardly anything was offered of late. While anything is offered, the proposer is asked in each step,
-and afterwards after 1, 2, 4 steps and so on, or less often where asking takes long.
+ASK_SHARE of the time, or IDLE_SHARE if no drafts pay or hardly anything was offered of late. While anything is offered, the proposer is
+asked in each step, and afterwards after 1, 2, 4 steps and so on, or less often where asking takes long.
 
 **Lockstep**. Sequences that began together and have the same `max_tokens` end together, and so the prompts of the next ones are computed
 together, which takes less time. A single accepted draft parts them. So while they are in lockstep, offers are only counted, and probes are
@@ -29,7 +29,7 @@ from penstock.compute.decoding.control.contract import DraftLimits, StepLoad
 from penstock.compute.decoding.control.costs import Asking, StepCosts
 from penstock.compute.decoding.control.rates import PositionRates
 
-ASK_SHARE, IDLE_SHARE, IDLE_OFFERS = 0.008, 0.004, 0.02  # of the time, for asking; the latter below this share of sequences with offers
+ASK_SHARE, IDLE_SHARE, IDLE_OFFERS = 0.008, 0.004, 0.02  # of the time, for asking; the latter where no drafts pay or fewer have offers
 MAX_WAIT, MAX_ASK_WAIT = 64, 4096  # steps between two times that the proposer is asked: at most, and where asking takes long
 SHOW_SHARE = 0.002  # of the time, for showing it answers that have ended
 PARTING_GAIN, PARTING_SHARE = 0.06, 0.2  # promised, from which on they may be parted where so many have offers; with fewer up to twice that
@@ -226,10 +226,11 @@ class Patient:
             self._priced = 0, -PRICE_STEPS
         least, most = self._probe_waits
         self._probe_wait = PROBE_WAIT[0] if came_true else min(max(2 * self._probe_wait, least), most)
-        self._probe_due = self._step + max(self._probe_wait, self._steps_to_ask(ASK_SHARE))
+        self._probe_due = self._step + max(self._probe_wait, self._steps_to_ask())
 
-    def _steps_to_ask(self, share: float) -> int:
-        """Steps of which this share is as long as asking takes."""
+    def _steps_to_ask(self) -> int:
+        """Steps of which its share is as long as asking takes."""
+        share = ASK_SHARE if self._limit and self._asking.share(self._sure) >= IDLE_OFFERS else IDLE_SHARE
         return ceil(self._asking.seconds / (share * self._costs.plain_s(self._load))) if self._load is not None else MAX_WAIT
 
     def _limit_of(self, seq: SeqState) -> int:
@@ -272,7 +273,7 @@ class Patient:
         if self._rest_until > self._step:
             return min(self._rest_until - self._step - 1, MAX_WAIT)
         if self._load is not None and (self._limit or self._asking.num_asked) and self._step >= self._pauses_until:
-            wait = self._steps_to_ask(IDLE_SHARE if self._asking.share(self._sure) < IDLE_OFFERS else ASK_SHARE)
+            wait = self._steps_to_ask()
             wait = min(wait, self._next_wait) if wait <= MAX_WAIT else min(wait, MAX_ASK_WAIT)
             self._next_wait = min(2 * self._next_wait, MAX_WAIT)
             return wait
