@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from penstock.compute.decoding.grammar.effort import RULES, Effort
 from penstock.compute.decoding.grammar.json_schema import WHOLE, as_value, read
 from penstock.compute.decoding.grammar.patterns.lift import MOST_COMBINED
 from penstock.compute.decoding.grammar.syntax import HEADER, MAX_SIZE, MOST_NEEDED, UNFORCED
-from penstock.compute.decoding.grammar.written import Forcing, Written
+from penstock.compute.decoding.grammar.written import Forcing, Written, line_and_column
 from penstock.core.errors import RequestError
 from penstock.core.strict_json import DECODER, fault
 from penstock.core.types import Rules, StructuredOutputsParams
@@ -34,6 +35,7 @@ PIECES = re.compile(r"""
                 | (?P<rule> [!?]*_?[a-z][\w-]* ) )
     | (?P<name> _?[A-Z][A-Z0-9_-]* )""", re.VERBOSE | re.MULTILINE)
 BLANK = re.compile(r"\s*")
+IN_SCHEMA = re.compile(r" \(at #\S*\)$")
 OPTIONS = ("no_forcing", "allow_initial_skip", "allow_invalid_utf8")  # of %llguidance: of others it says nothing
 ATTRIBUTES = {  # of rules, which llguidance knows and which are not supported here
     "temperature": "the request's temperature is that of the whole answer",
@@ -106,7 +108,9 @@ def pieces(rules: Rules, wanted: StructuredOutputsParams, effort: Effort, room: 
         if kind == "schema":
             yield text[begin : found.start()], begin
             document, part, at = schemas.read(text, found.end())
-            yield as_value(document, wanted, room, part, f"{called}{num_schemas}_"), found.start()
+            with placed(rules, found.start()):
+                value = as_value(document, wanted, room, part, f"{called}{num_schemas}_")
+            yield value, found.start()
             num_schemas, begin = num_schemas + 1, at
             continue
         if kind == "options":
@@ -139,6 +143,19 @@ def pieces(rules: Rules, wanted: StructuredOutputsParams, effort: Effort, room: 
     definitions.between(text[at:])
     definitions.check(effort)
     yield text[begin:], begin
+
+
+@contextmanager
+def placed(rules: Rules, at: int) -> Iterator[None]:
+    """What is refused of a schema is told with its place in the grammar, where the user wrote it there."""
+    try:
+        yield
+    except RequestError as error:
+        if rules.schemas:
+            raise
+        line, column = line_and_column(rules.text, at)
+        reason, where = str(error), f"line {line}, column {column})"
+        raise RequestError(f"{reason[:-1]}, {where}" if IN_SCHEMA.search(reason) else f"{reason} ({where}", error.param) from None
 
 
 def options_at(text: str, at: int) -> tuple[Written, int]:

@@ -138,6 +138,8 @@ def texts(tree: Tree, most: int = 64) -> list[str] | None:
         parts = [texts(item, most) for item in tree.items]
         found = [each for part in parts if part is not None for each in part]
         return sorted(set(found)) if None not in parts and len(found) <= most else None
+    if isinstance(tree, Rep) and tree.high is not None and tree.high <= most:
+        return texts(alt([Seq((tree.item,) * times) for times in range(tree.low, tree.high + 1)]), most)
     if not isinstance(tree, Seq):
         return None
     found = [""]

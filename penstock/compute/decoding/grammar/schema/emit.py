@@ -6,16 +6,13 @@ from itertools import compress
 from math import inf
 from typing import Any
 
-from penstock.compute.decoding.grammar.effort import PARTS, PATTERNS
+from penstock.compute.decoding.grammar.effort import PARTS
 from penstock.compute.decoding.grammar.patterns.algebra import Algebra
-from penstock.compute.decoding.grammar.patterns.lift import MOST_COMBINED, lifted
 from penstock.compute.decoding.grammar.patterns.syntax import PatternError
-from penstock.compute.decoding.grammar.patterns.tree import ANYTHING, NOTHING, Seq, Tree, alt, both, other, text
-from penstock.compute.decoding.grammar.patterns.write import TYPED, is_plain
+from penstock.compute.decoding.grammar.patterns.tree import ANYTHING, Seq, alt, both, other, text
 from penstock.compute.decoding.grammar.schema.document import Goal
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
 from penstock.compute.decoding.grammar.schema.expand import ONE_OF, Expander
-from penstock.compute.decoding.grammar.schema.formats import AGREED
 from penstock.compute.decoding.grammar.schema.keywords import FOLLOWED, POSITIVE, TOGETHER
 from penstock.compute.decoding.grammar.schema.meet import goal_of
 from penstock.compute.decoding.grammar.schema.merge import merged
@@ -23,10 +20,10 @@ from penstock.compute.decoding.grammar.schema.numbers import written as number_w
 from penstock.compute.decoding.grammar.schema.records import EVERY, Arrays, Booleans, Nulls, Numbers, Objects, Record, Strings, bulk
 from penstock.compute.decoding.grammar.schema.settle import Settling
 from penstock.compute.decoding.grammar.schema.shortest import UNLIMITED, Outline, most, outline
+from penstock.compute.decoding.grammar.schema.texts import Texts, pattern_written
 
 MAX_GOALS = 20_000
-MOST_COUNTED = 10**9  # characters and properties: more are never written
-LEFT_OPEN = 10_000  # steps for a pattern that only llguidance can combine with others, which takes about as long
+MOST_COUNTED = 10**9  # properties: more are never written
 MOST_KEPT_APART = 3  # patterns beside one that is found anywhere, beyond which its text stands alone
 A_RECORD = 10  # steps of writing one
 
@@ -58,6 +55,7 @@ class Writer:
         self._called = called
         self._algebra = expander.algebra
         self._settling = Settling(expander.document, expander.goal, expander.algebra)
+        self._texts = Texts(expander.algebra)
         self._worked: dict[Goal, Worked] = {}
         self.at: Goal = ()  # what is being worked out
 
@@ -143,8 +141,7 @@ class Writer:
         """Texts that keep away from others are left out where that cannot be written; others must be written."""
         record = self._apart(record)
         try:
-            if has_text(record, self._algebra):
-                string_written(record, self._algebra)
+            if self._texts.any(record):
                 yield record
         except PatternError as error:
             if not record.excluded:
@@ -199,7 +196,7 @@ class Writer:
 
     def _record(self, record: Record) -> dict[str, Any]:
         if isinstance(record, Strings):
-            return string_written(record, self._algebra)
+            return self._texts.written(record)
         if isinstance(record, Numbers):
             return {"enum": list(record.values)} if record.values is not None else number_written(record)
         if isinstance(record, Booleans):
@@ -254,49 +251,3 @@ def parts_of(record: Record, algebra: Algebra) -> Iterator[Goal]:
     elif isinstance(record, Objects):
         goals = [*record.named.values(), *(goal_of(record, name, algebra) for name in record.required)]
         yield from filter(None, (*goals, *(region.goal for region in record.regions), record.rest))
-
-
-def string_written(record: Strings, algebra: Algebra) -> dict[str, Any]:
-    """Raises PatternError for patterns that are too large to be combined."""
-    if record.values is not None:
-        return {"enum": list(record.values)}
-    found: dict[str, Any] = {"type": "string"}
-    if record.low:
-        found["minLength"] = record.low
-    if record.high is not None:
-        found["maxLength"] = min(record.high, MOST_COUNTED)
-    patterns = patterns_written(record, algebra)
-    patterns += [pattern_written(algebra.whole(AGREED[each]), algebra) for each in record.formats if each in AGREED]
-    if len(patterns) + len(record.formats) > 1:
-        return {"allOf": [{**found, "pattern": each} for each in patterns] + [{**found, "format": each} for each in record.formats]}
-    if patterns:
-        found["pattern"] = patterns[0]
-    if record.formats:
-        found["format"] = record.formats[0]
-    return found
-
-
-def patterns_written(record: Strings, algebra: Algebra) -> list[str]:
-    """Each for itself: llguidance combines them, where they are few."""
-    trees = (*record.patterns, *map(other, record.excluded))
-    parts = [part for tree in trees for part in lifted(tree)]
-    if len(parts) > MOST_COMBINED:
-        parts = [both(parts)]
-    return [pattern_written(part, algebra) for part in dict.fromkeys(parts)]
-
-
-def pattern_written(tree: Tree, algebra: Algebra) -> str:
-    return f"^(?:{algebra.regex(tree, in_json=True)})$"
-
-
-def has_text(record: Strings, algebra: Algebra) -> bool:
-    """Whether there is such a text, as far as that is known: with formats and lengths it is left to llguidance."""
-    if NOTHING in record.patterns:
-        return False
-    if record.values is not None or not (record.excluded or len(record.patterns) > 1 or not all(map(is_plain, record.patterns))):
-        return True
-    try:
-        return not algebra.is_empty(both([*record.patterns, *map(other, record.excluded), TYPED]))
-    except PatternError:
-        algebra.effort.spend(LEFT_OPEN * (len(record.patterns) + len(record.excluded)), PATTERNS)
-        return True

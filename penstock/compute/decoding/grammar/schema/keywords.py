@@ -5,8 +5,7 @@ from typing import Any, Protocol
 
 from penstock.compute.decoding.grammar.effort import CHOICES, PARTS
 from penstock.compute.decoding.grammar.patterns.algebra import Algebra
-from penstock.compute.decoding.grammar.patterns.chars import BREAK, complement
-from penstock.compute.decoding.grammar.patterns.tree import Chars, both, other, rep, texts
+from penstock.compute.decoding.grammar.patterns.tree import both, other, texts
 from penstock.compute.decoding.grammar.schema import formats, values
 from penstock.compute.decoding.grammar.schema.document import Document, Goal, Literal, Node, join
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
@@ -30,7 +29,6 @@ from penstock.compute.decoding.grammar.schema.records import (
     unspoken,
 )
 
-ONE_LINE = rep(Chars(complement(BREAK)), 0, None)  # a name with a line break is nobody's
 A_PART = 8  # steps of finding a schema inside of another
 Shapes = Sequence[Shape]
 Words = Mapping[str, Any]  # a schema's keywords
@@ -183,15 +181,17 @@ def read_properties(work: Work, node: Node, value: Any, words: Words) -> Shapes:
     named: dict[str, Goal] = {}
     for pattern, schema in patterns.items():
         goal = goal_for(work, node, schema)
+        if not pattern:  # which jsonschema takes for none
+            goal = join(goal, rest)
         sure, perhaps = (values.language(work.algebra, "patternProperties", pattern, widely) for widely in (False, True))
         few, more = texts(sure), texts(perhaps)
         if few is not None and more is not None:
             named |= {name: join(named.get(name, ()), goal) for name in few}
             named |= dict.fromkeys(set(more) - set(few), work.document.nothing)
             continue
-        regions.append(Region(perhaps if not rest else sure, goal))
-        if rest and rest != work.document.nothing and work.algebra.overlap(both([perhaps, other(sure)]), ONE_LINE):
-            regions.append(Region(both([perhaps, other(sure)]), join(goal, rest)))
+        regions.append(Region(sure, goal))
+        if rest != work.document.nothing and work.algebra.is_writable(unsure := both([perhaps, other(sure)])):
+            regions.append(Region(unsure, work.document.nothing))
     for name in schemas:
         named[values.writable(name)] = join(goal_for(work, node, schemas[name]), named.get(name, ()))
     for name in named:

@@ -12,6 +12,7 @@ from penstock.compute.decoding.grammar.schema.emit import Writer
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError, at, left_nothing, listed
 from penstock.compute.decoding.grammar.schema.expand import Expander, Keyword
 from penstock.compute.decoding.grammar.schema.negate import WHY_UNTOLD
+from penstock.compute.decoding.grammar.schema.records import EVERY, STRING
 from penstock.compute.decoding.grammar.syntax import too_long
 
 MAX_TRIED = 8  # keywords that are blamed alone
@@ -100,5 +101,7 @@ def nothing(writer: Writer, expander: Expander, goal: Goal) -> str:
         why = too_long(f"a value that is valid by {listed(keywords)}", int(least), writer.room)
         return f"{why}{f'; {most[0]} could be at most {most[1]:,}' if most else ''}{at(place)}"
     known = ", as far as that is known of what it excludes" if expander.excludes else ""
-    why = f": {left_nothing(keywords, 'none')}" if keywords else ""
+    if are_texts := all(set(shape) == {STRING} for shape in expander.goal(hopeless) or [EVERY]):
+        keywords = [keyword for keyword in keywords if keyword != "type"]
+    why = f": {left_nothing(keywords, 'no string' if are_texts else 'none')}" if keywords else ""
     return f"no value is valid by it{known}{why}{at(place)}"

@@ -1,5 +1,6 @@
 """Numbers as floating point has them: what every validator agrees on, whether it counts in binary or in decimal."""
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from fractions import Fraction
@@ -169,6 +170,16 @@ def multiples(step: Fraction, low: Number | None, high: Number | None) -> list[i
         return []
     first, last = math.ceil(low / step), math.floor(high / step)
     return [at * step.numerator for at in range(first, last + 1)] if last - first < MOST_LISTED else []
+
+
+def few(wanted: Numbers, most: int) -> Sequence[Number] | None:
+    """All of them, if there are at most so many; else None."""
+    if wanted.values is not None:
+        return wanted.values
+    if not wanted.integer or wanted.low is None or wanted.high is None:
+        return None
+    first, last = math.floor(wanted.low.value), math.ceil(wanted.high.value)
+    return [value for value in range(first, last + 1) if fits(value, wanted)] if last - first < most + 2 else None
 
 
 def remainders(step: Fraction, bounded: bool) -> int:

@@ -2,7 +2,7 @@
 
 Each record gives several, any of which will do; none where there is no such value.
 """
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, islice
 from typing import Any
@@ -10,18 +10,22 @@ from typing import Any
 from penstock.compute.decoding.grammar.effort import PARTS
 from penstock.compute.decoding.grammar.patterns.algebra import Algebra
 from penstock.compute.decoding.grammar.patterns.chars import EVERY as EVERY_CHAR
-from penstock.compute.decoding.grammar.patterns.tree import ANYTHING, Chars, Tree, alt, both, other, rep, text
+from penstock.compute.decoding.grammar.patterns.syntax import PatternError
+from penstock.compute.decoding.grammar.patterns.tree import ANYTHING, Chars, Tree, alt, both, longest, other, rep, text, texts
+from penstock.compute.decoding.grammar.patterns.write import is_plain, writable
 from penstock.compute.decoding.grammar.schema.document import Document, Goal, Literal, is_anything, is_impossible, join
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
 from penstock.compute.decoding.grammar.schema.meet import fits, goal_of, inhabited, outside
+from penstock.compute.decoding.grammar.schema.numbers import few as few_numbers
 from penstock.compute.decoding.grammar.schema.records import (
-    NULL,
     STRING,
     Arrays,
     Booleans,
     Contained,
+    Nulls,
     Numbers,
     Objects,
+    Record,
     Region,
     Shape,
     Strings,
@@ -35,10 +39,13 @@ MOST_MIXED = 2048  # the same where others without a name are beside them
 MORE_CONTAINED = 8  # items that may be contained beyond the least, where there is a most: each number of them is a choice
 MOST_ITEMS = 4000  # of an array: more are never written, fewer are always enough
 A_RECORD = 20  # steps of making one
+UNCOMPARED = "uniqueItems asks for items that differ, which a grammar cannot compare"
 ONE_CHAR = Chars(EVERY_CHAR)
 
 
 class Settling:
+    """Settles the records of one document. `shapes` works goals out. Raises UnsupportedError for what cannot be settled."""
+
     def __init__(self, document: Document, shapes: Callable[[Goal], Sequence[Shape]], algebra: Algebra) -> None:
         self._document = document
         self._shapes = shapes
@@ -59,7 +66,7 @@ class Settling:
     def objects(self, record: Objects) -> Iterator[Objects]:
         """Without `some`, `names` and numbers of properties beyond what is counted of those without a name."""
         for named in self._with_some(self._with_names(record)):
-            yield from islice(self._counted(named), MOST)
+            yield from islice(self._counted(self._nameable(named)), MOST)
 
     def _containing(self, record: Arrays) -> Iterator[Arrays]:
         """The first items are those that must be in it, or the first behind the prefix."""
@@ -84,32 +91,53 @@ class Settling:
         return replace(record, prefix=tuple(prefix), rest=join(record.rest, denied), low=max(record.low, start + wanted.low))
 
     def _unique(self, record: Arrays) -> Iterator[Arrays]:
-        """Of few possible items, every selection in their order."""
-        values = None if record.prefix else self._finite(record.rest)
-        if values is None:
-            if record.low > 1:
-                raise UnsupportedError("uniqueItems asks for items that differ, which a grammar cannot compare")
-            raise UnsupportedError("uniqueItems asks for items that differ, which a grammar cannot compare; with maxItems 1 it could")
+        """Of few possible items, every selection in their order; of items that cannot be alike, whatever they are."""
+        if record.prefix:
+            if not self._are_unlike(record):
+                raise UnsupportedError(UNCOMPARED)
+            yield replace(record, unique=False)
+            return
+        found = self._values(record.rest)
+        if None in found.values():
+            raise UnsupportedError(UNCOMPARED if record.low > 1 else f"{UNCOMPARED}; with maxItems 1 it could")
+        values = [value for each in found.values() for value in each or ()]
         most = min(len(values), len(values) if record.high is None else record.high)
         goals = [(Literal(self._document.made({"const": value}), True),) for value in values]
         selections = (chosen for size in range(record.low, most + 1) for chosen in combinations(goals, size))
         for chosen in islice(selections, 4 * MOST):
             yield Arrays(chosen, self._document.nothing, len(chosen), len(chosen))
 
-    def _finite(self, goal: Goal) -> list[Any] | None:
-        """All values that are valid, where those are few and no arrays or objects."""
-        found: list[Any] = []
+    def _are_unlike(self, record: Arrays) -> bool:
+        """Whether no two items can be equal."""
+        most = len(record.prefix) if record.high is None else record.high
+        if most > len(record.prefix) + 1 or (record.high is None and not is_impossible(record.rest)):
+            return False
+        self._algebra.effort.spend(most * most, PARTS)
+        items = [self._values(record.item(at)) for at in range(most)]
+        return not any(are_alike(a, b) for a, b in combinations(items, 2))
+
+    def _values(self, goal: Goal) -> Mapping[str, list[Any] | None]:
+        """By their types, all values that are valid; None: more than a few."""
+        found: dict[str, list[Any] | None] = {}
         for shape in self._shapes(goal):
             for kind, record in shape.items():
-                if kind == NULL:
-                    found.append(None)
-                elif isinstance(record, Booleans):
-                    found += sorted(record.values)
-                elif isinstance(record, Numbers | Strings) and record.values is not None:
-                    found += record.values
-                else:
-                    return None
-        return list({(type(value), value): value for value in found}.values())
+                few, known = self._few(record), found.get(kind, [])
+                found[kind] = None if few is None or known is None else list(dict.fromkeys([*known, *few]))
+        return found
+
+    def _few(self, record: Record) -> Sequence[Any] | None:
+        if isinstance(record, Nulls):
+            return [None]
+        if isinstance(record, Booleans):
+            return sorted(record.values)
+        if isinstance(record, Numbers):
+            return few_numbers(record, MOST)
+        if not isinstance(record, Strings) or record.formats or record.values is not None:
+            return record.values if isinstance(record, Strings) else None
+        listed = next((few for each in record.patterns if (few := texts(each, MOST)) is not None), None)
+        if listed is None:
+            return None
+        return [each for each in listed if fits(each, record, self._algebra) and self._algebra.is_writable(text(each))]
 
     def _with_names(self, record: Objects) -> Objects:
         """Names that are not as they must be are impossible."""
@@ -126,6 +154,29 @@ class Settling:
         if not is_impossible(record.rest) and not self._listed(record.names):
             regions.append(Region(both([outside(record.regions), allowed]), record.rest))
         return replace(record, named=named, regions=tuple(inhabited(regions, self._algebra)), rest=self._document.nothing, names=())
+
+    def _nameable(self, record: Objects) -> Objects:
+        """Without others of which all names have a property of their own; and where that cannot be told, without others."""
+        nothing = self._document.nothing
+        named = {**record.named, **{name: goal_of(record, name, self._algebra) for name in record.required}}
+        regions = []
+        for region in record.regions:
+            taken = [name for name in named if self._algebra.holds(region.names, name)]
+            if (known := self._has_names(region.names, taken)) is not False:
+                regions.append(region if known else replace(region, goal=nothing))
+        rest = record.rest
+        if record.regions and not is_impossible(rest) and not self._has_names(outside(record.regions), list(named)):
+            rest = nothing
+        return replace(record, named=named, regions=tuple(regions), rest=rest)
+
+    def _has_names(self, names: Tree, taken: Sequence[str]) -> bool | None:
+        """Whether there are others than those that are taken; None: that is not known."""
+        if not taken or (is_plain(names) and longest(writable(names)) is None):
+            return True
+        try:
+            return self._algebra.is_writable(both([names, other(alt(list(map(text, taken))))]))
+        except PatternError:
+            return None
 
     def _names(self, goal: Goal) -> Tree:
         """The texts that are valid. Raises UnsupportedError for formats, of which not all texts are known."""
@@ -226,3 +277,9 @@ class Settling:
             return replace(record, named=named)
         kept = {name: goal_of(record, name, self._algebra) for name in record.required if name not in record.named}
         return replace(record, named=named | kept, regions=(), rest=nothing)
+
+
+def are_alike(a: Mapping[str, list[Any] | None], b: Mapping[str, list[Any] | None]) -> bool:
+    """Whether a value of each can be the same."""
+    common = [(mine, b[kind]) for kind, mine in a.items() if kind in b]
+    return any(mine is None or its is None or not set(mine).isdisjoint(its) for mine, its in common)
