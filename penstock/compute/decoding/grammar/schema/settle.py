@@ -132,9 +132,11 @@ class Settling:
             return sorted(record.values)
         if isinstance(record, Numbers):
             return few_numbers(record, MOST)
-        if not isinstance(record, Strings) or record.formats or record.values is not None:
-            return record.values if isinstance(record, Strings) else None
-        listed = next((few for each in record.patterns if (few := texts(each, MOST)) is not None), None)
+        if not isinstance(record, Strings):
+            return None
+        listed: Sequence[str] | None = record.values
+        if listed is None and not record.formats:
+            listed = next((few for each in record.patterns if (few := texts(each, MOST)) is not None), None)
         if listed is None:
             return None
         return [each for each in listed if fits(each, record, self._algebra) and self._algebra.is_writable(text(each))]
@@ -194,15 +196,8 @@ class Settling:
         return alt(found)
 
     def _listed(self, goal: Goal) -> tuple[str, ...]:
-        """Names, where all that are valid are listed."""
-        found: list[str] = []
-        for shape in self._shapes(goal):
-            record = shape.get(STRING)
-            if isinstance(record, Strings):
-                if record.values is None:
-                    return ()
-                found += [value for value in record.values if fits(value, record, self._algebra)]
-        return tuple(found)
+        """Names, where few are valid."""
+        return tuple(self._values(goal).get(STRING) or ())
 
     def _with_some(self, record: Objects) -> Iterator[Objects]:
         """A property that must be there is one of those with a name."""

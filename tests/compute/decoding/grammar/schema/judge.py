@@ -31,5 +31,12 @@ def valid(schema: Any, value: Any) -> bool:
 
 def written(schema: Any, seed: int) -> Any:
     """A value that the grammar lets through; None where none came to its end."""
-    text = write(matcher_of(COMPILER, StructuredOutputsParams(json=schema)), MASKS, random.Random(seed), 120)
+    return made(StructuredOutputsParams(json=schema), random.Random(seed))
+
+
+def made(wanted: StructuredOutputsParams, rng: random.Random) -> Any:
+    """The same, which fails where a value has begun that cannot be ended."""
+    matcher = matcher_of(COMPILER, wanted)
+    text = write(matcher, MASKS, rng, 120)
+    assert matcher.ended != "abort"
     return None if text is None else [json.loads(text)]
