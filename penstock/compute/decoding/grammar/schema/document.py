@@ -75,8 +75,10 @@ class Document:
         self._dynamic: dict[str, list[Node]] = {}  # by name
         self.root = self._node(schema, *self._place(schema, OWN, draft_of(schema, LATEST)))
         self._resources[OWN] = self.root
+        self.has_unevaluated = False  # whether it may say something of properties that no pattern is found in
         for node in self._walk(schema):
             self._register(node)
+            self.has_unevaluated |= "unevaluatedProperties" in node.schema
         self.anything = self.made(True)
         self.nothing: Goal = (Literal(self.made(False), True),)
 

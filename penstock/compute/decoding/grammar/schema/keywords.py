@@ -5,7 +5,9 @@ from typing import Any, Protocol
 
 from penstock.compute.decoding.grammar.effort import CHOICES, PARTS
 from penstock.compute.decoding.grammar.patterns.algebra import Algebra
-from penstock.compute.decoding.grammar.patterns.tree import both, other, texts
+from penstock.compute.decoding.grammar.patterns.chars import BREAK, complement
+from penstock.compute.decoding.grammar.patterns.tree import Chars, Tree, both, other, rep, texts
+from penstock.compute.decoding.grammar.patterns.write import is_plain, writable
 from penstock.compute.decoding.grammar.schema import formats, values
 from penstock.compute.decoding.grammar.schema.document import Document, Goal, Literal, Node, join
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
@@ -29,6 +31,7 @@ from penstock.compute.decoding.grammar.schema.records import (
     unspoken,
 )
 
+ONE_LINE = rep(Chars(complement(BREAK)), 0, None)
 A_PART = 8  # steps of finding a schema inside of another
 Shapes = Sequence[Shape]
 Words = Mapping[str, Any]  # a schema's keywords
@@ -177,7 +180,9 @@ def read_properties(work: Work, node: Node, value: Any, words: Words) -> Shapes:
     schemas = values.mapping("properties", words.get("properties", {}))
     patterns = values.mapping("patternProperties", words.get("patternProperties", {}))
     rest = goal_for(work, node, words.get("additionalProperties", not (work.closed and schemas)))
+    told_apart = (rest and rest != work.document.nothing) or (not rest and work.document.has_unevaluated)
     regions: list[Region] = []
+    broken: list[Region] = []  # names with line breaks, of which dialects do not agree whether a pattern is found in them
     named: dict[str, Goal] = {}
     for pattern, schema in patterns.items():
         goal = goal_for(work, node, schema)
@@ -189,19 +194,28 @@ def read_properties(work: Work, node: Node, value: Any, words: Words) -> Shapes:
             named |= {name: join(named.get(name, ()), goal) for name in few}
             named |= dict.fromkeys(set(more) - set(few), work.document.nothing)
             continue
-        regions.append(Region(sure, goal))
-        if rest != work.document.nothing and work.algebra.is_writable(unsure := both([perhaps, other(sure)])):
-            regions.append(Region(unsure, work.document.nothing))
+        regions.append(Region(sure if rest or told_apart else perhaps, goal))
+        if told_apart and work.algebra.is_writable(unsure := both([perhaps, other(sure)])):
+            if work.algebra.overlap(unsure, ONE_LINE):
+                regions.append(Region(unsure, work.document.nothing if work.document.has_unevaluated else join(goal, rest)))
+            else:
+                broken.append(Region(unsure, work.document.nothing))
     for name in schemas:
         named[values.writable(name)] = join(goal_for(work, node, schemas[name]), named.get(name, ()))
     for name in named:
-        for region in regions:
+        for region in (*regions, *broken):
             if work.algebra.holds(region.names, name):
                 named[name] = join(named[name], region.goal)
+    if broken:
+        regions = [*(Region(of_one_line(region.names), region.goal) for region in regions), Region(other(ONE_LINE), work.document.nothing)]
     named = {name: named[name] for name in (*schemas, *(name for name in named if name not in schemas))}
     # Validators of 2019-09 do not agree on what a schema in additionalProperties has spoken of.
     spoken = "additionalProperties" in words and (node.draft != 2019 or isinstance(words["additionalProperties"], bool))
     return [narrowed(OBJECT, Objects(named, separated(regions, work.algebra), rest, evaluated=frozenset(named), all_evaluated=spoken))]
+
+
+def of_one_line(names: Tree) -> Tree:
+    return writable(names, complement(BREAK)) if is_plain(names) else both([names, ONE_LINE])
 
 
 def read_required(work: Work, node: Node, value: Any, words: Words) -> Shapes:
