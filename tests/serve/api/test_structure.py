@@ -123,7 +123,7 @@ def test_options_of_json_that_ask_for_nothing_are_harmless_everywhere(server: Ru
     ({"structured_outputs": {"grammar": "start: \n  x"}}, "structured_outputs.grammar", "line 2, column 4"),
     ({"structured_outputs": {"regex": "a?(?:(?<!a)b)c|d"}}, "structured_outputs.regex", "lookbehind in a group"),
     (of_schema(SHORT), "response_format.json_schema.schema", "format, pattern and maxLength together leave no string (at #)"),
-    ({"tools": [look(True, {"type": "object", "properties": {"day": SHORT}})]}, "tools[0].function.parameters",
+    ({"tools": [look(True, {"type": "object", "properties": {"day": SHORT}, "required": ["day"]})]}, "tools[0].function.parameters",
      "leave no string (at #/properties/day)"),
     (of_schema({"type": "object", "properties": {"a": {"type": "string", "minLength": 10**9}}, "required": ["a"]}),
      "response_format.json_schema.schema", "(at #/properties/a)"),

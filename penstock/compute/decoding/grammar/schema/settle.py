@@ -164,7 +164,8 @@ class Settling:
         regions = []
         for region in record.regions:
             taken = [name for name in named if self._algebra.holds(region.names, name)]
-            if (known := self._has_names(region.names, taken)) is not False:
+            known = not taken or self._has_names(region.names, taken)
+            if known is not False:
                 regions.append(region if known else replace(region, goal=nothing))
         rest = record.rest
         if record.regions and not is_impossible(rest) and not self._has_names(outside(record.regions), list(named)):
@@ -173,7 +174,7 @@ class Settling:
 
     def _has_names(self, names: Tree, taken: Sequence[str]) -> bool | None:
         """Whether there are others than those that are taken; None: that is not known."""
-        if not taken or (is_plain(names) and longest(writable(names)) is None):
+        if is_plain(names) and longest(writable(names)) is None:
             return True
         try:
             return self._algebra.is_writable(both([names, other(alt(list(map(text, taken))))]))

@@ -205,7 +205,8 @@ def test_what_takes_too_many_states_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("pattern", "found"), [
-    ("^a[bc]$", ["ab", "ac"]), ("^(x|yz)$", ["x", "yz"]), ("^a?$", None), ("a*", None), ("^[a-z]{3}$", None), ("^$", [""]),
+    ("^a[bc]$", ["ab", "ac"]), ("^(x|yz)$", ["x", "yz"]), ("^a?$", ["", "a"]), ("^[ab]{2}$", ["aa", "ab", "ba", "bb"]), ("a*", None),
+    ("^a*$", None), ("^[a-z]{3}$", None), ("^$", [""]),
 ])
 def test_few_texts_are_listed(pattern: str, found: list[str] | None) -> None:
     listed = texts(ALGEBRA.whole(pattern))

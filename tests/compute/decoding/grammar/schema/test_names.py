@@ -75,11 +75,15 @@ def judge(schema: Any, seed: int) -> None:
     assert found is None or (valid(schema, found[0]) and valid(in_ecma(schema), found[0])), found
 
 
-def test_what_must_have_a_name_that_there_is_not_is_refused() -> None:
-    for more in ({"required": ["x"]}, {"minProperties": 2}):
-        with pytest.raises(RequestError, match="no value is valid by it"):
-            COMPILER.compile(StructuredOutputsParams(
-                json={"type": "object", "properties": {"id": DIGIT}, "propertyNames": {"pattern": "^id$"}, **more}))
+@pytest.mark.parametrize("schema", [
+    {"properties": {"id": DIGIT}, "propertyNames": {"pattern": "^id$"}, "required": ["x"]},
+    {"properties": {"id": DIGIT}, "propertyNames": {"pattern": "^id$"}, "minProperties": 2},
+    {"patternProperties": {"^a": False, "^[^a]": False, "^$": False}, "minProperties": 1},
+    {"patternProperties": {"^(?!a)": False, "a": NOT_THERE}, "minProperties": 1},
+])
+def test_what_must_have_a_name_that_there_is_not_is_refused(schema: Any) -> None:
+    with pytest.raises(RequestError, match="no value is valid by it"):
+        COMPILER.compile(StructuredOutputsParams(json={"type": "object", **schema}))
 
 
 PATTERNS = st.sampled_from([
