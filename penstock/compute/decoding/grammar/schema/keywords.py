@@ -180,9 +180,7 @@ def read_properties(work: Work, node: Node, value: Any, words: Words) -> Shapes:
     schemas = values.mapping("properties", words.get("properties", {}))
     patterns = values.mapping("patternProperties", words.get("patternProperties", {}))
     rest = goal_for(work, node, words.get("additionalProperties", not (work.closed and schemas)))
-    told_apart = (rest and rest != work.document.nothing) or (not rest and work.document.has_unevaluated)
-    regions: list[Region] = []
-    broken: list[Region] = []  # names with line breaks, of which dialects do not agree whether a pattern is found in them
+    read: list[tuple[Tree, Tree, Goal]] = []  # names in which a pattern is found by all dialects of regexes, and by any
     named: dict[str, Goal] = {}
     for pattern, schema in patterns.items():
         goal = goal_for(work, node, schema)
@@ -193,25 +191,40 @@ def read_properties(work: Work, node: Node, value: Any, words: Words) -> Shapes:
         if few is not None and more is not None:
             named |= {name: join(named.get(name, ()), goal) for name in few}
             named |= dict.fromkeys(set(more) - set(few), work.document.nothing)
-            continue
-        regions.append(Region(sure if rest or told_apart else perhaps, goal))
-        if told_apart and work.algebra.is_writable(unsure := both([perhaps, other(sure)])):
-            if work.algebra.overlap(unsure, ONE_LINE):
-                regions.append(Region(unsure, work.document.nothing if work.document.has_unevaluated else join(goal, rest)))
-            else:
-                broken.append(Region(unsure, work.document.nothing))
+        else:
+            read.append((sure, perhaps, goal))
     for name in schemas:
         named[values.writable(name)] = join(goal_for(work, node, schemas[name]), named.get(name, ()))
     for name in named:
-        for region in (*regions, *broken):
-            if work.algebra.holds(region.names, name):
-                named[name] = join(named[name], region.goal)
-    if broken:
-        regions = [*(Region(of_one_line(region.names), region.goal) for region in regions), Region(other(ONE_LINE), work.document.nothing)]
+        for _, perhaps, goal in read:
+            if work.algebra.holds(perhaps, name):
+                named[name] = join(named[name], goal)
+    regions = regions_of(work, read, rest)
     named = {name: named[name] for name in (*schemas, *(name for name in named if name not in schemas))}
     # Validators of 2019-09 do not agree on what a schema in additionalProperties has spoken of.
     spoken = "additionalProperties" in words and (node.draft != 2019 or isinstance(words["additionalProperties"], bool))
     return [narrowed(OBJECT, Objects(named, separated(regions, work.algebra), rest, evaluated=frozenset(named), all_evaluated=spoken))]
+
+
+def regions_of(work: Work, read: Sequence[tuple[Tree, Tree, Goal]], rest: Goal) -> list[Region]:
+    """Of patterns. Names with line breaks have none where dialects do not agree whether a pattern is found in them."""
+    nothing = work.document.nothing
+    if not rest and not work.document.has_unevaluated:
+        return [Region(perhaps, goal) for _, perhaps, goal in read]
+    regions = [Region(sure, goal) for sure, _, goal in read]
+    broken = False
+    for at, (sure, perhaps, goal) in enumerate(read):
+        unsure = both([perhaps, other(sure)])
+        others = [each for place, (each, _, _) in enumerate(read) if place != at]
+        if not any(work.algebra.overlap(unsure, each) for each in others) if rest == nothing else not work.algebra.is_writable(unsure):
+            continue
+        if work.algebra.overlap(unsure, ONE_LINE):
+            regions.append(Region(unsure, nothing if work.document.has_unevaluated else join(goal, rest)))
+        else:
+            broken = True
+    if broken:
+        return [*(Region(of_one_line(region.names), region.goal) for region in regions), Region(other(ONE_LINE), nothing)]
+    return regions
 
 
 def of_one_line(names: Tree) -> Tree:

@@ -42,6 +42,8 @@ CASES: list[tuple[Any, list[Any], list[Any]]] = [
      [{"id": 5, "name": 1}, {}], [{"id": 5, "name\n": 9}]),
     ({"patternProperties": {"^[ab]+$": DIGIT}, "additionalProperties": NULL}, [{"ab": 1, "c": None}], [{"ab\n": None}, {"ab\n": 1}]),
     ({"allOf": [{"patternProperties": {"^[ab]+$": DIGIT}}], "unevaluatedProperties": False}, [{"ab": 1}], [{"ab\n": 1}]),
+    ({"patternProperties": {"^(?!id$)": DIGIT, "^(?!a$)(?!b$)": False}, "additionalProperties": False}, [{"a": 1, "b": 2}], [{"b\n": 1}]),
+    ({"properties": {"é": {}}, "patternProperties": {r"^\w+$": DIGIT}, "additionalProperties": False}, [{"é": 1, "e": 1}], [{"é": None}]),
     ({"patternProperties": {"": DIGIT}, "additionalProperties": NULL}, [{}], [{"a": 1}]),
     ({"properties": {"id": DIGIT}, "required": ["id"], "propertyNames": {"pattern": "^id$"}}, [{"id": 1}], [{}, {"id": 1, "x": 1}]),
     ({**LISTED, "propertyNames": {"pattern": "^(id|name)$"}}, [{}, {"id": 1}, {"id": 1, "name": 2}], [{"x": 1}]),
