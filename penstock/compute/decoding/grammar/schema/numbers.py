@@ -179,7 +179,10 @@ def few(wanted: Numbers, most: int) -> Sequence[Number] | None:
     if not wanted.integer or wanted.low is None or wanted.high is None:
         return None
     first, last = math.floor(wanted.low.value), math.ceil(wanted.high.value)
-    return [value for value in range(first, last + 1) if fits(value, wanted)] if last - first < most + 2 else None
+    if last - first > most + 1:  # both ends may be left out
+        return None
+    found = [value for value in range(first, last + 1) if fits(value, wanted)]
+    return found if len(found) <= most else None
 
 
 def remainders(step: Fraction, bounded: bool) -> int:
