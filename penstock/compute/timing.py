@@ -2,6 +2,7 @@
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -28,11 +29,11 @@ class MeasuredTimer:
     """A StepTimer: straight lines between the points, and on from the last two."""
 
     def __init__(self, points: Sequence[tuple[int, float]], read_s: float = 0.0, pair_s: float = 0.0) -> None:
-        """`points`: (rows, seconds), two or more, rows rising. Seconds that fall are taken for noise: more rows never take less.
+        """`points`: (rows, seconds), two or more, rows rising. Noise makes steps longer only, so fewer rows are taken to take no more.
         `read_s`: more for each token that a sequence has; `pair_s`: more for each that one of its rows sees."""
         self.read_s, self.pair_s = read_s, pair_s
         self._rows = [rows for rows, _ in points]
-        self._seconds = np.maximum.accumulate([seconds for _, seconds in points]).tolist()
+        self._seconds = np.minimum.accumulate([seconds for _, seconds in reversed(points)])[::-1].tolist()
 
     def seconds(self, work: StepWork) -> float:
         return self.of_rows(work.num_tokens) + self.read_s * work.num_context_tokens + self.pair_s * work.attention_pairs
@@ -57,31 +58,30 @@ def measure(backend: Backend, loaded: Any, most: int, clock: Clock) -> MeasuredT
     layout = loaded.layout
     most = min(most, layout.num_blocks * layout.block_size)
 
-    def time_of(rows: int) -> float:
-        batch = batch_of_rows(rows, layout.block_size)
-        backend.step(loaded, batch)
-        return min(timed(backend, loaded, batch, clock) for _ in range(TIMES))
+    def times_of(counts: Sequence[int], budget_s: float) -> dict[int, float]:
+        """By rows, all in turns: what disturbs the machine for a while does not then hit every time of one."""
+        found: dict[int, float] = {}
+        batches, began = [(rows, batch_of_rows(rows, layout.block_size)) for rows in counts], clock.now()
+        for rows, batch in batches:
+            backend.step(loaded, batch)
+            found[rows] = timed(backend, loaded, batch, clock)
+            if clock.now() - began > budget_s / 2 and len(found) > 1:
+                break
+        for rows, batch in (TIMES - 1) * batches[: len(found)]:
+            found[rows] = min(found[rows], timed(backend, loaded, batch, clock))
+        return found
 
-    points: dict[int, float] = {}
-    began = clock.now()
-    for rows in [rows for rows in ROWS if rows <= most] or [1]:
-        points[rows] = time_of(rows)
-        if clock.now() - began > BUDGET_S and len(points) > 1:
-            break
-    largest, began = max(points), clock.now()
-    for rows in [rows for rows in BETWEEN if rows < largest]:
-        points[rows] = time_of(rows)
-        if clock.now() - began > BETWEEN_S:
-            break
+    points = times_of([rows for rows in ROWS if rows <= most] or [1], BUDGET_S)
+    points |= times_of([rows for rows in BETWEEN if rows < max(points)], BETWEEN_S)
     first = min(points)
     if len(points) == 1:
         points[2 * first] = 2 * points[first]
-    times = TIMES if points[first] < BUDGET_S / 8 else 1
+    times = 3 * TIMES if points[first] < BUDGET_S / 100 else TIMES if points[first] < BUDGET_S / 8 else 1
 
     def seconds(work: StepWork) -> float:
         batch = batch_of(work, layout.num_blocks, layout.block_size)
         backend.step(loaded, batch)  # the first step with a context takes the cache's memory from the system
-        return min(timed(backend, loaded, batch, clock) for _ in range(times))
+        return median(timed(backend, loaded, batch, clock) for _ in range(times))
 
     return MeasuredTimer(sorted(points.items()), *context_costs(seconds, layout.num_blocks * layout.block_size, min(most, SOME)))
 
