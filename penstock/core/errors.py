@@ -22,7 +22,7 @@ class ModelError(PenstockError):
 
 
 class NoModelError(ModelError):
-    """A name that no model has, or a folder that is none."""
+    """A name that no model has."""
 
     exit_status = WRONG_USAGE
 

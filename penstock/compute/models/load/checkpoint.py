@@ -105,7 +105,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         ggufs = gguf_names(folder)
         hint = f"but {ggufs[0]}: give that file itself as the model" if ggufs else "which says what the model is"
-        raise NoModelError(f"{folder} has no {CONFIG}, {hint}")
+        raise ModelError(f"{folder} has no {CONFIG}, {hint}")
     return read_object(path)
 
 

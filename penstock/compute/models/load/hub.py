@@ -205,7 +205,7 @@ def _download(repo: str, name: str, revision: str | None) -> str:
     except LocalEntryNotFoundError:
         raise ModelError(f"{_at(repo, revision)} {_unreachable()}") from None
     except EntryNotFoundError:
-        raise NoModelError(f"{_at(repo, revision)} on the hub has no {name}, which says what the model is") from None
+        raise ModelError(f"{_at(repo, revision)} on the hub has no {name}, which says what the model is") from None
 
 
 def _file(repo: str, name: str, revision: str | None) -> str:
