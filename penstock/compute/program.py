@@ -79,6 +79,13 @@ class Program:
     inputs: tuple[str, ...] = ()  # buffers that a step is given, beside its tokens: "states"
     aliases: tuple[tuple[str, str], ...] = ()  # (what stands in a tensor's name, what a checkpoint may have there instead)
 
+    def spellings(self, tensor: str) -> list[str]:
+        """What a checkpoint may call it."""
+        found = [tensor]
+        for ours, theirs in self.aliases:
+            found += [each.replace(ours, theirs, 1) for each in found if ours in each]
+        return found
+
     def num_parameters(self) -> int:
         total = 0
         for weight in self.weights.values():

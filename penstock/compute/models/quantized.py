@@ -11,8 +11,7 @@ from itertools import combinations
 from typing import Any
 
 from penstock.compute.models.fields import Fields, shown
-from penstock.compute.models.load.spelled import spellings
-from penstock.compute.program import Program, WeightSpec
+from penstock.compute.program import Program
 from penstock.compute.quant.planned import PlannedCoding
 from penstock.core.errors import ModelError
 
@@ -128,16 +127,17 @@ def planned_codings(program: Program, found: Quantization, tables: set[str]) -> 
     def coding(name: str) -> PlannedCoding | None:
         if name in embeddings or name in tables and not found.table:
             return None
-        return _coding(program.weights[name], found, program.aliases)
+        return _coding(program, name, found)
 
     return coding
 
 
-def _coding(weight: WeightSpec, found: Quantization, aliases: tuple[tuple[str, str], ...]) -> PlannedCoding | None:
-    """Of its parts, those left out count with their 16 bits. The first of stacked matrices speaks for all."""
+def _coding(program: Program, name: str, found: Quantization) -> PlannedCoding | None:
+    """Of a matrix's parts, those left out count with their 16 bits. The first of stacked matrices speaks for all."""
+    weight = program.weights[name]
     tensors, columns = weight.stacked[0] if weight.stacked else weight.tensors, weight.shape[-1]
     parts = weight.parts if len(tensors) > 1 else (weight.shape[-2],)
-    kinds = [found.kind([name.removesuffix(".weight") for name in spellings(tensor, aliases)]) for tensor in tensors]
+    kinds = [found.kind([each.removesuffix(".weight") for each in program.spellings(tensor)]) for tensor in tensors]
     coded = [kind for kind in kinds if kind is not None]
     if not coded:
         return None

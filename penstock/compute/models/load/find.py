@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from penstock.compute.models.load.checkpoint import Checkpoint
-from penstock.compute.models.load.spelled import spellings
 from penstock.compute.program import Program, WeightSpec
 from penstock.core.errors import ModelError
 
@@ -34,7 +33,7 @@ class Finder:
     """A checkpoint as one program sees it; remembers which tensors have been found."""
 
     def __init__(self, program: Program, checkpoint: Checkpoint) -> None:
-        self._aliases = program.aliases
+        self._program = program
         self._checkpoint = checkpoint
         self._names = frozenset(checkpoint.names())
         self._used: set[str] = set()
@@ -85,7 +84,7 @@ class Finder:
 
     def _find(self, name: str) -> str | None:
         """What the checkpoint calls this tensor; None when it has none."""
-        return next((each for each in spellings(name, self._aliases) if each in self._names), None)
+        return next((each for each in self._program.spellings(name) if each in self._names), None)
 
 
 def summary(names: Iterable[str], most: int = 8) -> str:

@@ -135,6 +135,16 @@ def test_a_proposer_that_takes_long_is_asked_rarely_enough(count: int) -> None:
     assert made.speedup(4000) > 0.98
 
 
+def test_in_lockstep_asking_takes_less_where_no_drafts_pay() -> None:
+    made = engine(2e-4, 2e-5, 0.0, 16, propose=2e-4)
+    made.speedup(1000)
+    made.in_lockstep = True
+    made.speedup(2000)
+    asked, began = made.num_asked, made.now
+    made.speedup(20000)
+    assert made.controller._limit == 0 and 0.0 < made.propose * (made.num_asked - asked) < 0.0085 * (made.now - began)
+
+
 @pytest.mark.parametrize(("answers", "parts"), [(0.02, False), (0.9, True)])
 def test_sequences_in_lockstep_are_parted_only_for_much(answers: float, parts: bool) -> None:
     made = engine(3e-4, 2e-5, 0.95, 16, answers=answers)
