@@ -91,7 +91,9 @@ class Drafter:
                 seq.keep_states(planned.start, states if len(kept) == len(states) else states[kept])
             first += len(planned.tokens)
 
-    def propose(self, plan: StepPlan, cached: Sequence[CachedSeq], results: list[SeqResult]) -> tuple[tuple[int, int], ...]:
+    def propose(
+        self, plan: StepPlan, cached: Sequence[CachedSeq], results: list[SeqResult], computing_s: float
+    ) -> tuple[tuple[int, int], ...]:
         """Adds drafts for the next step to the results of sequences that chose a token, unless their grammar has ended or has drafted. The
         scheduler ends some of these; the proposer is shown what they said last.
 
@@ -124,7 +126,7 @@ class Drafter:
                     self._proposed.add(row.seq_id)
                     results[place] = results[place].with_drafts(drafts.tokens, drafts.parents)
         now = self._clock.now()
-        self._controller.end_step(now, self._spent_s + now - began)
+        self._controller.end_step(now, self._spent_s + now - began, computing_s)
         self.skip.begin()
         return missing
 

@@ -77,7 +77,7 @@ class Runner:
         if drafter is not None:
             if drafter.buffers:
                 drafter.keep_states(plan, cached, outputs.buffers)
-            asks = drafter.propose(plan, cached, results)
+            asks = drafter.propose(plan, cached, results, seconds)
         for extra in made.extras:
             place = extra.place
             results[place] = replace(

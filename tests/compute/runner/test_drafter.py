@@ -35,9 +35,9 @@ def test_steps_with_drafts_of_a_grammar_are_no_decode_steps() -> None:
     drafter = Drafter(Ngram(Ngram.Options()), controller, VirtualClock(), VOCAB)
     cached = [CachedSeq(SeqInfo(SamplingParams(), (1, 2), 0))]
     drafter.begin_step(plan(0), cached)
-    drafter.propose(plan(0), cached, [SeqResult(0, (5,), drafts=(6, 7))])
+    drafter.propose(plan(0), cached, [SeqResult(0, (5,), drafts=(6, 7))], 0.0)
     drafter.begin_step(plan(1, (6, 7)), cached)
-    drafter.propose(plan(1, (6, 7)), cached, [SeqResult(0, (6, 7, 8))])
+    drafter.propose(plan(1, (6, 7)), cached, [SeqResult(0, (6, 7, 8))], 0.0)
     drafter.begin_step(plan(2), cached)
     assert controller.is_decode == [True, False, True]
 
@@ -89,7 +89,7 @@ class Generation:
         else:
             self.shown.append(self.steps)
             self.drafter.begin_step(plan, self.cached)
-            self.asks = self.drafter.propose(plan, self.cached, [SeqResult(0, tuple(chosen))])
+            self.asks = self.drafter.propose(plan, self.cached, [SeqResult(0, tuple(chosen))], 0.0)
         self.tokens += chosen
         self.steps += 1
 
@@ -217,7 +217,7 @@ def test_drafts_beyond_the_room_are_cut_off() -> None:
     cached = [CachedSeq(SeqInfo(SamplingParams(), (1, 2), 0))]
     results = [SeqResult(0, (10,))]
     drafter.begin_step(plan(0), cached)
-    drafter.propose(plan(0), cached, results)
+    drafter.propose(plan(0), cached, results, 0.0)
     assert (results[0].drafts, results[0].draft_parents) == ((3, 4, 5, 6), (-1, -1, 0, 1))
 
 
@@ -240,7 +240,7 @@ def test_offers_that_are_only_counted_are_neither_verified_nor_compared() -> Non
     drafter = Drafter(proposer, controller, VirtualClock(), VOCAB)
     cached, results = [CachedSeq(SeqInfo(SamplingParams(), (1, 2), 0))], [SeqResult(0, (10,))]
     drafter.begin_step(plan(0), cached)
-    drafter.propose(plan(0), cached, results)
+    drafter.propose(plan(0), cached, results, 0.0)
     assert controller.offered == [(0, 4)] and results[0].drafts == () and drafter.skip.num_shown == 1
     assert proposer.wanted_sure == [True]
 

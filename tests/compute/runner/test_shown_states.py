@@ -31,7 +31,7 @@ class Waiting(Always):
     def skipped(self, num_steps: int) -> None:
         self.left -= num_steps
 
-    def end_step(self, now: float, drafting_s: float) -> None:
+    def end_step(self, now: float, drafting_s: float, computing_s: float) -> None:
         self.left = next(self.waits)
 
 

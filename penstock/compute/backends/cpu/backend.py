@@ -3,6 +3,7 @@ import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,8 @@ from penstock.core.errors import UsageError
 from penstock.core.needs import Caps
 
 Array = Any
-MOST_SPARE = 256  # rows of logits that are kept for another step
+MOST_SPARE, MOST_SPARE_BYTES = 256, 1 << 24  # rows of logits whose memory is kept for another step: either
+SPARE_ROOM, ROOMY = 1.25, 8  # times the rows that memory has room for when it is new; and at most, to be taken again for fewer
 LEAST_SHARE = 1 << 18  # half of rill's largest matrix, whose steps two threads make 1.3 times as fast as one
 ROUNDS = {"": False, "int8": True}  # activations -> whether rows are rounded
 
@@ -217,28 +219,28 @@ def given_buffers(loaded: Loaded, batch: Batch) -> list[tuple[int, Array]]:
 class Spare:
     """Memory for logits [rows, vocab], lent to one step after another."""
 
-    rows: int
+    rows: int  # at most
     memory: memoryview
     lent: Callable[[], Array | None] = lambda: None  # the array over it that was lent last, while anybody holds it or a view of it
 
 
 def spare(loaded: Loaded, rows: int) -> Array:
     """Memory for logits [rows, vocab]: of an earlier step where nobody holds any view of it any more."""
-    for each in loaded.spare:
-        if each.rows == rows and each.lent() is None:
-            return lend(each)
-    if not 0 < rows <= MOST_SPARE:
+    for each in sorted(loaded.spare, key=lambda each: each.rows):
+        if rows <= each.rows <= ROOMY * rows and each.lent() is None:
+            return lend(each, rows)
+    if not 0 < rows <= max(MOST_SPARE, MOST_SPARE_BYTES // (4 * loaded.vocab)):
         return np.empty((rows, loaded.vocab), dtype=np.float32)
-    memory = np.empty(rows * loaded.vocab, dtype=np.float32).data
-    loaded.spare = [*loaded.spare[-1:], Spare(rows, memory)]
-    return lend(loaded.spare[-1])
+    room = ceil(SPARE_ROOM * rows)
+    loaded.spare = [*loaded.spare[-1:], Spare(room, np.empty(room * loaded.vocab, dtype=np.float32).data)]
+    return lend(loaded.spare[-1], rows)
 
 
-def lend(spare: Spare) -> Array:
+def lend(spare: Spare, rows: int) -> Array:
     """Views of an array that was made of a buffer hold that array, which is a new one for each step."""
     whole = np.frombuffer(spare.memory, dtype=np.float32)
     spare.lent = weakref.ref(whole)
-    return whole.reshape(spare.rows, -1)
+    return whole.reshape(spare.rows, -1)[:rows]
 
 
 def slot_pairs(copies: Array, block_size: int) -> Array:

@@ -75,8 +75,9 @@ class Controller(Protocol):
         room for them: such drafts count as rejected."""
         ...
 
-    def end_step(self, now: float, drafting_s: float) -> None:
-        """The step ends at `now` (seconds). Deciding and drafting took `drafting_s` of it, by which a skipped step is shorter."""
+    def end_step(self, now: float, drafting_s: float, computing_s: float) -> None:
+        """The step ends at `now` (seconds). Deciding and drafting took `drafting_s` of it, by which a skipped step is shorter, and the
+        backend's work `computing_s`."""
         ...
 
     def invests(self) -> bool:
@@ -116,7 +117,7 @@ class Always:
     def record_proposal(self, seq_id: int, num_drafts: int) -> None:
         pass
 
-    def end_step(self, now: float, drafting_s: float) -> None:
+    def end_step(self, now: float, drafting_s: float, computing_s: float) -> None:
         pass
 
     def invests(self) -> bool:

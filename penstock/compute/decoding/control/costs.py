@@ -25,8 +25,9 @@ class StepCosts:
     context_s: float  # for each context token of a sequence
     pair_s: float  # for each context token that a row attends to
     draft_s: float = 0.0  # that a draft adds to a step, as measured at startup
-    _units: list[float] = field(default_factory=list)  # of the host for a sequence in the latest plain steps
-    _unit_s: float = 0.0  # their median; below zero where rows took longer when they were measured
+    _units: list[tuple[float, float]] = field(default_factory=list)  # of plain steps, for a sequence: beside the model, of the host
+    _unit_s: float = 0.0  # median of the former; below zero where rows took longer when they were measured
+    _host_unit_s: float = 0.0  # median of the latter
     _drafted: tuple[float, float] = (0.0, 0.0)  # that steps with drafts took longer than plain ones, and that they should have
 
     def is_known(self) -> bool:
@@ -37,9 +38,10 @@ class StepCosts:
         least_s = LEAST_OF_ROWS * self._rows_s(load.num_seqs)
         return max(self._model_s(load) + self._unit_s * (load.num_seqs + STEP_UNITS), least_s)
 
-    def observe_plain(self, load: StepLoad, seconds: float) -> None:
-        self._units = [*self._units[-MEDIAN_OF + 1 :], (seconds - self._model_s(load)) / (load.num_seqs + STEP_UNITS)]
-        self._unit_s = sorted(self._units)[len(self._units) // 2]
+    def observe_plain(self, load: StepLoad, seconds: float, computing_s: float) -> None:
+        units = load.num_seqs + STEP_UNITS
+        self._units = [*self._units[-MEDIAN_OF + 1 :], ((seconds - self._model_s(load)) / units, (seconds - computing_s) / units)]
+        self._unit_s, self._host_unit_s = [sorted(each)[len(each) // 2] for each in zip(*self._units, strict=True)]
 
     def expected_s(self, load: StepLoad) -> float:
         """What this load's drafts add to its step, as measured at startup."""
@@ -47,7 +49,8 @@ class StepCosts:
 
     def observe_drafts(self, load: StepLoad, seconds: float) -> None:
         expected_s = self.expected_s(load)
-        more_s = min(max(seconds - self.plain_s(load), 0.0), DEARER[1] * expected_s)
+        beside_s, most_s = seconds - self.plain_s(load) - expected_s, (DEARER[1] - 1) * expected_s
+        more_s = expected_s + min(max(beside_s, -most_s), most_s)  # as far either way: noise is to average out
         self._drafted = COST_DECAY * self._drafted[0] + more_s, COST_DECAY * self._drafted[1] + expected_s
 
     def forgive(self, factor: float) -> None:
@@ -58,7 +61,7 @@ class StepCosts:
         """Sets `draft_s` for steps that have `num_rows` without drafts, and `num_drafts` for each of `num_seqs` sequences. Returns how many
         times as dear drafts really are."""
         more = num_seqs * num_drafts
-        host_s = (DRAFT_UNITS + DRAFTED_UNITS / num_drafts) * max(0.0, self._unit_s)
+        host_s = (DRAFT_UNITS + DRAFTED_UNITS / num_drafts) * self._host_unit_s
         attention_s = self.pair_s * load.num_context_tokens / load.num_seqs
         self.draft_s = (self._rows_s(num_rows + more) - self._rows_s(num_rows)) / more + attention_s + host_s
         prior_s = COST_PRIOR * self.draft_s

@@ -82,6 +82,7 @@ class Patient:
     _begin_s: float = 0.0
     _end_s: float = 0.0
     _drafting_s: float = 0.0  # part of the step that went into asking
+    _computing_s: float = 0.0  # and into the backend's work
     _is_settled: bool = False  # the step before it was of as many sequences, and neither computed a prompt nor verified drafts
     _num_accepted: int = 0
     _num_odd: int = 0  # steps with drafts in a row that took too long
@@ -153,7 +154,7 @@ class Patient:
                 steps = self._losses.steps_to(STAKE * plain_s)
                 self._pauses_until = self._step + min(max(steps, LOSS_PAUSE[0]), LOSS_PAUSE[1])
         elif self._is_settled:  # others find cold caches
-            self._costs.observe_plain(load, seconds)
+            self._costs.observe_plain(load, seconds, self._computing_s)
             self._sample_due, self._sample_period = self._step + self._sample_period, min(2 * self._sample_period, SAMPLE_PERIOD[1])
             plain_s = self._costs.plain_s(load)
             self._losses.earn_from(plain_s, SAVED_LOSS_STEPS * plain_s, WON_STEPS * plain_s, -MAX_OWED_STEPS * plain_s)
@@ -245,9 +246,9 @@ class Patient:
                 seq = self._seqs[seq_id] = SeqState(PositionRates.none(self.max_drafts), self._limit)
             seq.num_drafts = num_drafts
 
-    def end_step(self, now: float, drafting_s: float) -> None:
+    def end_step(self, now: float, drafting_s: float, computing_s: float) -> None:
         """Also decides in which step the proposer is asked next."""
-        self._end_s, self._drafting_s = now, drafting_s
+        self._end_s, self._drafting_s, self._computing_s = now, drafting_s, computing_s
         load, asking, wait = self._load, self._asking, 0  # steps that are not observed
         num_seqs, num_verified = (load.num_seqs, load.num_drafts) if load is not None else (0, 0)
         asking.end_step(self._step, self._sure, drafting_s, num_seqs)
@@ -309,10 +310,10 @@ class Patient:
             self._seqs.clear()
         rates = self._pooled_rates()
         self._limit, share = num_paying(rates, self._price), self._asking.share(self._sure)
-        least = PARTING_GAIN * (2 - min(share / PARTING_SHARE, 1.0))
-        self._may_part = gain(rates[: self._limit], share, self._price) >= (STAYING * least if self._may_part else least)
+        least, asking = PARTING_GAIN * (2 - min(share / PARTING_SHARE, 1.0)), self._asking.seconds * tokens_per_s / load.num_seqs
+        self._may_part = gain(rates[: self._limit], share, self._price, asking) >= (STAYING * least if self._may_part else least)
         prior, price = self._prior(self._sure), self._model_price
-        self._could_part = not self._may_part and gain(prior[: num_paying(prior, price)], share, price) >= least
+        self._could_part = not self._may_part and gain(prior[: num_paying(prior, price)], share, price, asking) >= least
 
 
 def num_paying(rates: Sequence[float], price: float) -> int:
@@ -325,11 +326,11 @@ def num_paying(rates: Sequence[float], price: float) -> int:
     return len(rates)
 
 
-def gain(rates: Sequence[float], share: float, price: float) -> float:
+def gain(rates: Sequence[float], share: float, price: float, asking: float = 0.0) -> float:
     """What drafts add to the speed, as a share of it, where so many of the sequences have them, each of which costs `price` tokens. `rates`
-    [drafts of each]: how often one comes true if those before it have."""
+    [drafts of each]: how often one comes true if those before it have. `asking`: how long it takes, in times of a plain step."""
     likelihood, accepted = 1.0, 0.0
     for rate in rates:
         likelihood *= rate
         accepted += likelihood
-    return (1 + share * accepted) / (1 + share * len(rates) * price) - 1
+    return (1 + share * accepted) / (1 + share * len(rates) * price + asking) - 1

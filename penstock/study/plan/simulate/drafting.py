@@ -101,7 +101,7 @@ class SimulatedDrafter:
         drawn = self._rng.random()
         return sum([drawn < share for share in self._proposer.acceptance[:num_drafts]])
 
-    def end_step(self, now: float, drafting_s: float) -> None:
+    def end_step(self, now: float, drafting_s: float, computing_s: float) -> None:
         if self._is_observed:
-            self._controller.end_step(now, drafting_s)
+            self._controller.end_step(now, drafting_s, computing_s)
             self._skip.begin()

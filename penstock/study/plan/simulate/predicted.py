@@ -29,7 +29,7 @@ class Predicted:
         gained = {planned.seq_id: 1 + (drafter.verify(planned) if planned.num_drafts else 0) for planned in plan.seqs if planned.samples}
         num_drafts, drafting_s = drafter.propose(plan)
         self._clock.advance(drafting_s)
-        drafter.end_step(self._clock.now(), drafting_s)
+        drafter.end_step(self._clock.now(), drafting_s, seconds)
         return tuple([
             SeqResult(seq_id, GOES_ON * gained.get(seq_id, 0), drafts=GOES_ON * num_drafts.get(seq_id, 0))
             for seq_id in [planned.seq_id for planned in plan.seqs]])

@@ -9,15 +9,15 @@ from tests.contract.decoders import PLAIN, decoder
 from tests.contract.stories import Share, batch_of
 
 pytest.importorskip("penstock._native")
-from penstock.compute.backends.cpu.backend import MOST_SPARE, Cpu
+from penstock.compute.backends.cpu import backend
 
 
 @pytest.fixture
 def logits() -> Any:
     """Of some tokens, of which each gets a row."""
-    backend, (program, weights) = Cpu(dtype="float32"), decoder(PLAIN)
-    loaded = backend.load(program, weights, KVLayout(40, 16))
-    return lambda *tokens: backend.step(loaded, batch_of([Share(np.array(tokens), 0, np.arange(40), range(len(tokens)))], 16)).logits
+    cpu, (program, weights) = backend.Cpu(dtype="float32"), decoder(PLAIN)
+    loaded = cpu.load(program, weights, KVLayout(40, 16))
+    return lambda *tokens: cpu.step(loaded, batch_of([Share(np.array(tokens), 0, np.arange(40), range(len(tokens)))], 16)).logits
 
 
 def address(array: Any) -> int:
@@ -31,6 +31,12 @@ def test_the_next_step_takes_the_memory_that_nobody_holds(logits: Any) -> None:
     assert all(address(logits(3, each)) == before for each in range(9))
 
 
+def test_fewer_rows_take_it_too_unless_they_are_far_fewer(logits: Any) -> None:
+    before = address(logits(*range(16)))
+    assert all(address(logits(*range(count))) == before for count in (16, 3, 9, 20, 3))
+    assert logits(*range(9)).shape == (9, 67) and address(logits(1)) != before
+
+
 @pytest.mark.parametrize("view", [
     lambda x: x, lambda x: x[1], lambda x: x[:, 3:5][:1].T, lambda x: x.view(np.uint32)[0, :7], memoryview, lambda x: [x.reshape(-1)[5:9]],
     lambda x: np.from_dlpack(x)[1:]])
@@ -42,6 +48,7 @@ def test_what_is_held_stays_as_it_was(logits: Any, view: Any) -> None:
     assert all(np.array_equal(a, b) for a, b in zip(np.atleast_1d(held), kept, strict=True))
 
 
-def test_many_rows_are_not_kept(logits: Any) -> None:
-    many = [logits(*[token] * (MOST_SPARE + 1)) for token in (1, 2)]
-    assert not np.shares_memory(*many) and many[0].shape == (MOST_SPARE + 1, 67)
+def test_many_rows_are_not_kept(logits: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend, "MOST_SPARE_BYTES", 0)
+    many = [logits(*[token] * (backend.MOST_SPARE + 1)) for token in (1, 2)]
+    assert not np.shares_memory(*many) and many[0].shape == (backend.MOST_SPARE + 1, 67)

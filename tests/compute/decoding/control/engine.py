@@ -51,6 +51,7 @@ class SimulatedEngine:
         self.drafted_last = False
         self.num_skipped = 0
         self.num_asked = 0
+        self.computing = 0.0  # of this step: what is not the host's
 
     def step(self) -> None:
         count, drafted = len(self.drafts), sum(self.drafts.values())
@@ -65,7 +66,8 @@ class SimulatedEngine:
             self.controller.begin_step(self.now, load)
         row = self.row + self.pair_s * self.context
         same = self.host + self.fixed + self.context_s * self.context * count
-        self.now += same + row * (count + drafted)
+        self.computing = same - self.host + row * (count + drafted)
+        self.now += self.computing + self.host
         self.now += self.verify if drafted else self.after_drafts * self.drafted_last
         self.drafted_last = drafted > 0
         self.drafted_steps += drafted > 0
@@ -94,7 +96,7 @@ class SimulatedEngine:
             self.controller.record_proposal(seq_id, num)
             self.drafts[seq_id] = 0 if limits.only_counted else num
         self.now += drafting
-        self.controller.end_step(self.now, drafting)
+        self.controller.end_step(self.now, drafting, self.computing)
         self.skip.begin()
 
     def step_without_sequences(self) -> None:
@@ -105,7 +107,7 @@ class SimulatedEngine:
         self.skip.end()
         self.controller.begin_step(self.now, StepLoad(1, 0, 0, False))
         self.now += self.fixed + 100 * self.row
-        self.controller.end_step(self.now, self.decide)
+        self.controller.end_step(self.now, self.decide, self.fixed + 100 * self.row)
         self.skip.begin()
 
     def forget(self, seq_id: int) -> None:

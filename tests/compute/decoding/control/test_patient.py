@@ -162,7 +162,7 @@ def observed(row: float, count: int) -> Patient:
     found = Patient([1e-4 + row * rows for rows in range(1000)], 8)
     for step in range(4):
         found.begin_step(step * (1e-4 + row * count), load(count))
-        found.end_step((step + 1) * (1e-4 + row * count), 0.0)
+        found.end_step((step + 1) * (1e-4 + row * count), 0.0, 1e-4 + row * count)
     return found
 
 
@@ -180,7 +180,7 @@ def test_after_a_loss_nothing_is_drafted_for_a_while() -> None:
     for _ in range(9):
         found.begin_step(now, load(1, 8))
         found.record_verified(0, range(8), 8)
-        found.end_step(now + 1e-2, 0.0)  # a hundred plain steps, for nine tokens
+        found.end_step(now + 1e-2, 0.0, 0.0)  # a hundred plain steps, for nine tokens
         now += 1e-2
     found.begin_step(now, load(1))
     assert found.limits([0], 0) is None and found._step < found._pauses_until
@@ -223,7 +223,7 @@ def test_a_pause_ends_when_it_should() -> None:
     found.limits([0], 0)
     found._pauses_until, found._sample_due = found._step + 20, found._step + 100
     assert found.limits([0], 0) is None
-    found.end_step(1.0, 0.0)
+    found.end_step(1.0, 0.0, 0.0)
     assert found.num_skippable() == 19
 
 
@@ -237,7 +237,7 @@ def test_sequences_that_rest_do_not_put_off_questions_about_others() -> None:
     assert found.limits([0, 1], 0) is not None
     found._asking.begin_step()
     found.record_proposal(1, 0)
-    found.end_step(1.0, 0.0)
+    found.end_step(1.0, 0.0, 0.0)
     assert found.num_skippable() <= 1
 
 

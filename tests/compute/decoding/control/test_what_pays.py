@@ -235,7 +235,7 @@ def test_the_first_step_after_a_prompt_does_not_say_what_plain_steps_take() -> N
         found.begin_step(now, StepLoad(2, 0, 0, is_decode))
         found._sample_due = 0
         now += seconds
-        found.end_step(now, 0.0)
+        found.end_step(now, 0.0, 0.0)
     assert found._costs.plain_s(StepLoad(2, 0, 0, True)) == pytest.approx(1e-4)
 
 

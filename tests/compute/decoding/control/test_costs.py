@@ -1,0 +1,41 @@
+"""What drafts are taken to cost, from what steps took."""
+import random
+
+import pytest
+
+from penstock.compute.decoding.control.contract import StepLoad
+from penstock.compute.decoding.control.costs import StepCosts
+
+ROW_S = 1e-5
+
+
+def costs(host_s: float, beside_s: float = 0.0) -> StepCosts:
+    """After plain steps of eight sequences, for which the host took so long, and the backend longer than its rows do."""
+    found = StepCosts([ROW_S * rows for rows in range(100)], 0.0, 0.0)
+    for _ in range(5):
+        found.observe_plain(load(0), 8 * ROW_S + beside_s + host_s, 8 * ROW_S + beside_s)
+    found.set_drafts(load(0), 8, 1, 8)
+    return found
+
+
+def load(num_drafts: int) -> StepLoad:
+    return StepLoad(8, num_drafts, 800, True)
+
+
+def test_what_the_backend_takes_beside_rows_makes_plain_steps_longer_and_drafts_no_dearer() -> None:
+    usual, slower = costs(1e-4), costs(1e-4, beside_s=2e-4)
+    assert slower.plain_s(load(0)) == pytest.approx(usual.plain_s(load(0)) + 2e-4)
+    assert slower.draft_s == pytest.approx(usual.draft_s) and usual.draft_s > ROW_S
+
+
+def test_a_busier_host_makes_drafts_dearer() -> None:
+    assert costs(3e-4).draft_s - ROW_S == pytest.approx(3 * (costs(1e-4).draft_s - ROW_S))
+
+
+def test_noise_does_not_make_drafts_dearer() -> None:
+    """Steps that vary by more than their drafts take."""
+    found, numbers = costs(1e-4), random.Random(0)
+    plain_s, expected_s = found.plain_s(load(0)), found.expected_s(load(8))
+    for _ in range(1000):
+        found.observe_drafts(load(8), plain_s + expected_s + numbers.uniform(-2, 2) * expected_s)
+    assert found.set_drafts(load(0), 8, 1, 8) == pytest.approx(1.0, abs=0.25)
