@@ -22,8 +22,8 @@ from penstock.core.errors import UsageError
 from penstock.core.needs import Caps
 
 Array = Any
-MOST_SPARE, MOST_SPARE_BYTES = 256, 1 << 24  # rows of logits whose memory is kept for another step: either
-SPARE_ROOM, ROOMY = 1.25, 8  # times the rows that memory has room for when it is new; and at most, to be taken again for fewer
+MOST_SPARE, SMALL_SPARE = 256, 1 << 24  # rows of logits whose memory is kept for another step, or bytes
+SPARE_ROOM, ROOMY = 1.25, 2  # times the rows that memory has room for when it is new; and at most, to be taken again, unless it is small
 LEAST_SHARE = 1 << 18  # half of rill's largest matrix, whose steps two threads make 1.3 times as fast as one
 ROUNDS = {"": False, "int8": True}  # activations -> whether rows are rounded
 
@@ -226,10 +226,10 @@ class Spare:
 
 def spare(loaded: Loaded, rows: int) -> Array:
     """Memory for logits [rows, vocab]: of an earlier step where nobody holds any view of it any more."""
-    for each in sorted(loaded.spare, key=lambda each: each.rows):
-        if rows <= each.rows <= ROOMY * rows and each.lent() is None:
+    for each in loaded.spare if rows else ():
+        if rows <= each.rows and (each.rows <= ROOMY * rows or each.memory.nbytes <= SMALL_SPARE) and each.lent() is None:
             return lend(each, rows)
-    if not 0 < rows <= max(MOST_SPARE, MOST_SPARE_BYTES // (4 * loaded.vocab)):
+    if not 0 < rows <= max(MOST_SPARE, SMALL_SPARE // (4 * loaded.vocab)):
         return np.empty((rows, loaded.vocab), dtype=np.float32)
     room = ceil(SPARE_ROOM * rows)
     loaded.spare = [*loaded.spare[-1:], Spare(room, np.empty(room * loaded.vocab, dtype=np.float32).data)]

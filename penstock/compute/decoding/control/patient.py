@@ -14,7 +14,8 @@ asked in each step, and afterwards after 1, 2, 4 steps and so on, or less often 
 
 **Lockstep**. Sequences that began together and have the same `max_tokens` end together, and so the prompts of the next ones are computed
 together, which takes less time. A single accepted draft parts them. So while they are in lockstep, offers are only counted, and probes are
-rarer, until drafts promise to add PARTING_GAIN to the speed, or more where few have any: a guess from few sequences is less certain.
+rarer, until drafts and asking for them promise to add PARTING_GAIN to the speed, or more where few have any: a guess from few is less
+certain.
 
 **What drafts may lose** (`_observe`). Whatever was expected, each step with drafts is compared with the plain steps that would have yielded
 its tokens. What it took longer is spent from a budget of MAX_LOSS_SHARE of the time, and so is the time of asking; without budget there are
@@ -326,7 +327,7 @@ def num_paying(rates: Sequence[float], price: float) -> int:
     return len(rates)
 
 
-def gain(rates: Sequence[float], share: float, price: float, asking: float = 0.0) -> float:
+def gain(rates: Sequence[float], share: float, price: float, asking: float) -> float:
     """What drafts add to the speed, as a share of it, where so many of the sequences have them, each of which costs `price` tokens. `rates`
     [drafts of each]: how often one comes true if those before it have. `asking`: how long it takes, in times of a plain step."""
     likelihood, accepted = 1.0, 0.0

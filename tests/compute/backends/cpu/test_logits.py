@@ -31,10 +31,12 @@ def test_the_next_step_takes_the_memory_that_nobody_holds(logits: Any) -> None:
     assert all(address(logits(3, each)) == before for each in range(9))
 
 
-def test_fewer_rows_take_it_too_unless_they_are_far_fewer(logits: Any) -> None:
+def test_fewer_rows_take_it_too_unless_it_is_large_and_they_are_far_fewer(logits: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     before = address(logits(*range(16)))
-    assert all(address(logits(*range(count))) == before for count in (16, 3, 9, 20, 3))
-    assert logits(*range(9)).shape == (9, 67) and address(logits(1)) != before
+    assert all(address(logits(*range(count))) == before for count in (16, 1, 9, 20, 3))
+    monkeypatch.setattr(backend, "SMALL_SPARE", 0)
+    assert [address(logits(*range(count))) == before for count in (16, 1)] == [True, False]
+    assert logits(*range(9)).shape == (9, 67)
 
 
 @pytest.mark.parametrize("view", [
@@ -49,6 +51,6 @@ def test_what_is_held_stays_as_it_was(logits: Any, view: Any) -> None:
 
 
 def test_many_rows_are_not_kept(logits: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend, "MOST_SPARE_BYTES", 0)
+    monkeypatch.setattr(backend, "SMALL_SPARE", 0)
     many = [logits(*[token] * (backend.MOST_SPARE + 1)) for token in (1, 2)]
     assert not np.shares_memory(*many) and many[0].shape == (backend.MOST_SPARE + 1, 67)
