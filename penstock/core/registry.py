@@ -60,7 +60,7 @@ def parse_pairs(text: str, owner: str) -> dict[str, str]:
     pairs: dict[str, str] = {}
     for part in filter(None, text.split(",")):
         key, equals, value = part.partition("=")
-        if not equals:
+        if not equals or not key.strip():
             raise UsageError(f"{owner}: {part[:80]!r} is not key=value")
         if not value.strip():
             raise UsageError(f"{owner}: {key.strip()} is given no value")

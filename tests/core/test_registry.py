@@ -31,6 +31,11 @@ def test_an_option_without_a_value_is_refused() -> None:
         parse_pairs("count=1,rate= ", "poisson")
 
 
+def test_a_value_without_a_name_is_refused() -> None:
+    with pytest.raises(UsageError, match="poisson: ' =5' is not key=value"):
+        parse_pairs("count=1, =5", "poisson")
+
+
 def test_an_option_out_of_its_range_is_told_with_the_range() -> None:
     check_ranges("poisson", Options(rate=2.0), rate=(0, 2))
     for rate, told in ((2.5, "2.5"), (float("nan"), "nan")):
