@@ -1,4 +1,7 @@
-"""Samples -> rows: medians over rounds, as tokens a second and as shares of the machine's limits; ratios to the rivals."""
+"""Samples -> rows: medians over rounds, as tokens a second and as shares of the machine's limits; ratios to the rivals.
+
+A shared machine may read at one pace in one turn and at another in the next. So a ratio is the median over pairs of turns at one pace.
+"""
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -7,6 +10,8 @@ from typing import Any
 from versus.contest import Entry, Sample, contenders
 from versus.points import Point
 from versus.shapes import Shape
+
+SAME_PACE = 1.1  # bandwidths whose larger is at most so many times the smaller
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,7 @@ class Row:
     bytes_per_s: float  # the machine's, median
     figures: Mapping[str, float] = field(default_factory=dict)
     best: bool = True  # of its engine at this point and these bits
+    turns: tuple[tuple[float, ...], ...] = ()  # tokens/s of each, and the bandwidth measured around it
 
     @property
     def point(self) -> str:
@@ -49,13 +55,15 @@ class Row:
 
 
 def from_json(told: Mapping[str, Any]) -> Row:
-    return Row(**told)
+    return Row(**{**told, "turns": tuple(map(tuple, told.get("turns", ())))})
 
 
 def rounded(value: Any) -> Any:
     """Five figures."""
     if isinstance(value, dict):
         return {name: rounded(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(each) for each in value]
     return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
@@ -87,7 +95,8 @@ def row_of(samples: Sequence[Sample], shape: Shape, best: bool) -> Row:
     return Row(
         shape.model, point.question, point.size, entry.engine, entry.format, entry.setting, entry.bits, entry.ours, len(samples),
         statistics.median(rates), max(rates) / min(rates), statistics.median(shares),
-        statistics.median(sample.roof.bytes_per_s for sample in samples), figures, best)
+        statistics.median(sample.roof.bytes_per_s for sample in samples), figures, best,
+        tuple((sample.measured.tokens_per_s, sample.roof.bytes_per_s) for sample in samples))
 
 
 def counted(sample: Sample, computes: str) -> dict[str, float]:
@@ -101,6 +110,12 @@ def counted(sample: Sample, computes: str) -> dict[str, float]:
     return told
 
 
+def ratio(ours: Row, rival: Row) -> float:
+    """Of the speeds of two rows of one run. Where no two turns were at one pace, or a record does not tell them: of the medians."""
+    found = [mine / its for mine, pace in ours.turns for its, other in rival.turns if max(pace, other) <= SAME_PACE * min(pace, other)]
+    return statistics.median(found) if found else ours.tokens_per_s / rival.tokens_per_s
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """One of ours against the best rival at the same bits."""
@@ -110,7 +125,7 @@ class Verdict:
 
     @property
     def ratio(self) -> float:
-        return self.ours.tokens_per_s / self.rival.tokens_per_s
+        return ratio(self.ours, self.rival)
 
 
 def verdicts(rows: Iterable[Row]) -> list[Verdict]:
@@ -120,5 +135,5 @@ def verdicts(rows: Iterable[Row]) -> list[Verdict]:
     for ours in (row for row in listed if row.ours):
         rivals = [row for row in listed if not row.ours and (row.model, row.point, row.bits) == (ours.model, ours.point, ours.bits)]
         if rivals:
-            found.append(Verdict(ours, max(rivals, key=lambda row: (row.best, row.tokens_per_s))))
+            found.append(Verdict(ours, min(rivals, key=lambda row: (not row.best, ratio(ours, row)))))
     return found

@@ -1,21 +1,21 @@
 """Rows as a table for people: what each engine gave, its share of the limit, ours over it; then the losses, by name."""
 from collections.abc import Mapping, Sequence
 
-from versus.rows import Row, verdicts
+from versus.rows import Row, ratio, verdicts
 
 HEAD = ("point", "engine", "tokens/s", "spread", "of limit", "GB/s", "ours/its")
 
 
 def table(rows: Sequence[Row]) -> list[str]:
-    """Markdown: ours and the best way of each rival, by bits. `ours/its` is that of our fastest format of the same bits."""
+    """Markdown: ours and the best way of each rival, by bits. `ours/its` is of our fastest format of the same bits."""
     shown = sorted((row for row in rows if row.best), key=lambda row: (row.model, row.question, row.size, -row.bits, not row.ours))
     lines = [line(HEAD), line(["---"] * len(HEAD))]
     for row in shown:
-        ours = [each.tokens_per_s for each in rows if each.ours and (each.model, each.point, each.bits) == (row.model, row.point, row.bits)]
-        ratio = "" if row.ours or not ours else f"{max(ours) / row.tokens_per_s:.2f}"
+        ours = [each for each in rows if each.ours and (each.model, each.point, each.bits) == (row.model, row.point, row.bits)]
+        best = "" if row.ours or not ours else f"{max(ratio(each, row) for each in ours):.2f}"
         lines.append(line((
             f"{row.model} {row.point}, {row.bits} bits", row.name, f"{row.tokens_per_s:.1f}", f"{row.spread:.2f}", f"{row.share:.1%}",
-            f"{row.bytes_per_s / 1e9:.1f}", ratio)))
+            f"{row.bytes_per_s / 1e9:.1f}", best)))
     return lines
 
 

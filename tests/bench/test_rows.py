@@ -27,6 +27,23 @@ def test_the_rival_of_a_verdict_is_the_best_at_the_same_bits():
     assert not verdicts([row("penstock", 1.0), row("rival", 9.0, bits=4)])
 
 
+def test_a_ratio_is_of_turns_at_one_pace():
+    """Ours had the slow pace in two turns of three, and is faster at either."""
+    ours = row("penstock", 30.0, turns=((40.0, 60e9), (30.0, 38e9), (29.0, 37e9)))
+    rival = row("rival", 32.0, turns=((32.0, 58e9), (25.0, 38e9), (33.0, 61e9), (90.0, 49e9)))
+    (verdict,) = verdicts([ours, rival])
+    assert verdict.ratio == (30 / 25 + 40 / 33) / 2
+    assert table([ours, rival])[-1].endswith("| 1.21 |") and not losses([ours, rival])
+    apart = row("rival", 32.0, turns=((32.0, 90e9),))
+    assert verdicts([ours, apart])[0].ratio == 30 / 32
+
+
+def test_the_rival_of_a_verdict_is_that_of_the_lowest_ratio():
+    ours = row("penstock", 30.0, turns=((40.0, 60e9), (30.0, 38e9)))
+    fortunate, better = row("rival", 36.0, turns=((36.0, 60e9),)), row("other", 28.0, turns=((28.0, 38e9),))
+    assert verdicts([ours, fortunate, better])[0].rival.engine == "other"
+
+
 def test_the_best_way_is_that_of_the_highest_median():
     near = [sample(SLOW, speed, n) for n, speed in enumerate((30, 44, 44))]
     rows = rows_of(near + [sample(FAST, speed, n) for n, speed in enumerate((36, 36, 36))], SHAPE)
@@ -49,7 +66,7 @@ def test_the_table_has_a_line_for_the_best_of_each_engine():
 
 
 def test_a_record_comes_back_from_its_file(tmp_path):
-    rows = (row("penstock", 60.0, figures={"mbu": 0.5}),)
+    rows = (row("penstock", 60.0, figures={"mbu": 0.5}, turns=((60.0, 40e9), (61.5, 41e9))),)
     record = Record("cpu_decode", "AMD EPYC (model 17)", 2, "2026-01-02T03:04:05Z", rows, {"a": "1"})
     path = keep(record, tmp_path)
     assert path.name == "2026-01-02-amd-epyc-model-17-cpu_decode.json"
