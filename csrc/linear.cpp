@@ -53,6 +53,7 @@ void Step::convert(const Matrix& matrix, const float* x, const Operand& rows, in
 
 void Step::prepare_row(const Op& op, const Matrix& matrix, const Operand& to, int row, int target, float* normed) const {
   const float* x = input_row(op, row);
+  for (int i = 0; row + 1 < rows(op) && i < matrix.k; i += 16) __builtin_prefetch(input_row(op, row + 1) + i);  // many rows are in L3 only
   if (op.weight >= 0) {
     m.kernels_.rms_norm(x, vector(op.weight), op.eps, op.offset, matrix.k, normed);
     x = normed;

@@ -42,34 +42,24 @@ template <Fixed16Layout LAYOUT> PENSTOCK_INLINE void store_fixed16(int k_padded,
 // x [n] -> out [k_padded]; returns the row's scale. See Kernels::to_fixed16.
 template <Fixed16Layout LAYOUT>
 float to_fixed16_as(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* acc_init, float* group_sums) {
-  const auto load_bf16 = [&](int i, int left) PENSTOCK_INLINED { return widen_bf16<1>(round_to_bf16(load_some(x + i, std::min(left, n - i)))); };
-  F lane_max = zero();
-  unsigned valid_lanes = 0xffff;
-  for (int i = 0; i < n; i += LANES) {
-    const F v = abs(load_bf16(i, LANES));
-    valid_lanes &= mask_ge(v, zero());
-    lane_max = max(lane_max, v);
-  }
-  const float row_max = valid_lanes == 0xffff ? reduce_max(lane_max) : NAN;
+  const auto rounded = [](F v) PENSTOCK_INLINED { return widen_bf16<1>(round_to_bf16(v)); };
+  const float row_max = reduce_max(rounded(set1(max_magnitude(x, n))));  // rounding keeps the order
   const bool finite = row_max < INFINITY;
   const int exponent = finite && row_max > 0 ? std::max(-100, std::ilogb(row_max)) : 0;
   constexpr bool MULTIPLIED = LAYOUT == Fixed16Layout::interleaved;
   const int zero_point = MULTIPLIED || matrix.format == Format::i8 ? 128 : matrix.codebook_is_consecutive() ? -matrix.codebook[0] : 0;
   const F inverse = set1(finite ? std::ldexp(1.0f, 14 - exponent) : 0.0f);
-  each_k_block(matrix, MULTIPLIED ? matrix.k_padded : matrix.group, [&](int k_block, int begin, int end) {
+  CodeSums sums(zero_point, acc_init, group_sums);
+  each_k_block(matrix, MULTIPLIED ? matrix.k_padded : matrix.group, [&](int, int begin, int end) {
     I lane_sum = zero_i();
-    for (int i = begin; i < end; i += LANES) {
-      const int left = std::min(LANES, end - i);
-      F v = i < n && finite ? load_bf16(i, left) : zero();
-      if (left < LANES) v = blend_first(v, left, zero());
-      const I fixed = to_int(round(v * inverse));
+    each_vector_until(x, finite ? n : 0, begin, end, [&](int i, int left, F v) PENSTOCK_INLINED {
+      const I fixed = to_int(round(rounded(v) * inverse));
       lane_sum = add_i(lane_sum, fixed);
       store_fixed16<LAYOUT>(matrix.k_padded, out, i, left, fixed);
-    }
-    const int sum = reduce_add_i(lane_sum);
-    acc_init[k_block] = -zero_point * sum;
-    if (group_sums) group_sums[k_block] = static_cast<float>(sum);
+    });
+    sums.add(lane_sum);
   });
+  sums.flush();
   return finite ? std::ldexp(1.0f, exponent - 14) : NAN;
 }
 

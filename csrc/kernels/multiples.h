@@ -122,19 +122,31 @@ struct MultipliedBytes {  // plus 128, 8 k in the order 0 4 1 5, 2 6 3 7
 template <class Multiplied> void unpack_units(const UnitBlock& of, int vectors, std::uint8_t* to) {
   const std::size_t step = std::size_t(64) * vectors;
   const int steps = of.group / StepI4Int8::K;  // packed
-  for (int g = 0; g < of.count; ++g)
-    for (int v = 0; v < vectors; ++v) {
-      const Multiplied unpack(load_i8(of.multiples + of.record * g + LANES * v));
-      const Bytes from = of.codes + of.record * g + 64 * v;
-      std::uint8_t* out = to + step * Multiplied::STEPS_OUT * steps * g + 64 * v;
-      for (int s = 0; s < steps; ++s) unpack(from + step * s, out + step * Multiplied::STEPS_OUT * s, step);
+  for (int g = 0; g < of.count; ++g) {
+    const Bytes group = of.codes + of.record * g;
+    std::uint8_t* out = to + step * Multiplied::STEPS_OUT * steps * g;
+    const auto multiple = [&](int v) { return Multiplied(load_i8(of.multiples + of.record * g + LANES * v)); };
+    if (vectors == 4) {  // as bytes lie in memory
+      const Multiplied unpack[4] = {multiple(0), multiple(1), multiple(2), multiple(3)};
+      for (int s = 0; s < steps; ++s)
+        for (int v = 0; v < 4; ++v) unpack[v](group + step * s + 64 * v, out + step * Multiplied::STEPS_OUT * s + 64 * v, step);
+      continue;
     }
+    for (int v = 0; v < vectors; ++v) {
+      const Multiplied unpack = multiple(v);
+      for (int s = 0; s < steps; ++s) unpack(group + step * s + 64 * v, out + step * Multiplied::STEPS_OUT * s + 64 * v, step);
+    }
+  }
 }
 
 // Sum of the zero-point corrections of the block's groups, 8 * sum of x each, for bytes plus 128.
 inline I byte_correction(const UnitBlock& of, const Operand& x, int r) {
-  std::int32_t sum = 0;
-  for (int g = 0; g < of.count; ++g) sum += x.acc_init[r * x.groups + of.first + g];
+  const std::int32_t* at = x.acc_init + r * x.groups + of.first;
+  I sums = zero_i();
+  int g = 0;
+  for (; g + LANES <= of.count; g += LANES) sums = add_i(sums, load_raw(at + g));
+  std::int32_t sum = reduce_add_i(sums);
+  for (; g < of.count; ++g) sum += at[g];
   return set1_i(16 * sum);
 }
 

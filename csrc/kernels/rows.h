@@ -69,6 +69,58 @@ inline void to_bf16_row(const float* x, int n, int padded, std::uint8_t* out, in
   }
 }
 
+// max |x|, NaN if there is one. Magnitudes rise as their bits do, and NaN's are above infinity's.
+inline float max_magnitude(const float* x, int n) {
+  I most[4] = {zero_i(), zero_i(), zero_i(), zero_i()};
+  int i = 0;
+  for (; i + 4 * LANES <= n; i += 4 * LANES)
+    for (int j = 0; j < 4; ++j) most[j] = max_i(most[j], as_int(abs(load(x + i + LANES * j))));
+  for (; i < n; i += LANES) most[0] = max_i(most[0], as_int(abs(load_some(x + i, n - i))));
+  const int bits = reduce_max_i(max_i(max_i(most[0], most[1]), max_i(most[2], most[3])));
+  float result;
+  std::memcpy(&result, &bits, sizeof result);
+  return result;
+}
+
+// Calls body(i, left, v) for each vector of x[begin, end), of which those from n on are zero.
+template <class Body> PENSTOCK_INLINE void each_vector_until(const float* x, int n, int begin, int end, const Body& body) {
+  int i = begin;
+  for (const int whole = std::min(n, end); i + LANES <= whole; i += LANES) body(i, LANES, load(x + i));
+  for (; i < end; i += LANES) {
+    const int left = std::min(LANES, end - i);
+    body(i, left, i < n ? load_some(x + i, std::min(left, n - i)) : zero());
+  }
+}
+
+// Sums of a row's codes, one k-block after another: what its accumulators begin with, and `group_sums` (or nullptr).
+class CodeSums {
+ public:
+  CodeSums(int zero_point, std::int32_t* acc_init, float* group_sums) : factor_(-zero_point), acc_init_(acc_init), group_sums_(group_sums) {}
+  // `total`: the sums of 16 parts of the k-block.
+  PENSTOCK_INLINE void add(I total) {
+    totals_[count_++] = total;
+    if (count_ == LANES) flush();
+  }
+  void flush() {
+    std::int32_t sums[LANES];
+    if (count_ == LANES) {
+      const I all = reduce_add_each(totals_);
+      std::memcpy(sums, &all, sizeof sums);
+    } else {
+      for (int i = 0; i < count_; ++i) sums[i] = reduce_add_i(totals_[i]);
+    }
+    for (int i = 0; i < count_; ++i) *acc_init_++ = factor_ * sums[i];
+    for (int i = 0; group_sums_ && i < count_; ++i) *group_sums_++ = static_cast<float>(sums[i]);
+    count_ = 0;
+  }
+
+ private:
+  I totals_[LANES];
+  int count_ = 0, factor_;
+  std::int32_t* acc_init_;
+  float* group_sums_;
+};
+
 // Storage of int8 rows. interleaved: each 8 along k as 0 4 1 5 2 6 3 7, the order in which i4 codes are unpacked. AMX forms: bf16, and
 // multiplied: interleaved, for codes times their multiples plus 128 (multiples.h).
 enum class Int8Layout { plain, interleaved, bf16, multiplied };
@@ -80,39 +132,25 @@ template <Int8Layout LAYOUT>
 float to_int8_as(const float* x, int n, const Matrix& matrix, std::int8_t* out, std::int32_t* acc_init, float* group_sums) {
   constexpr bool MULTIPLIED = LAYOUT == Int8Layout::multiplied;
   const int group = MULTIPLIED ? FIXED_K_BLOCK : matrix.group, zero_point = MULTIPLIED ? 128 : matrix.zero_point();
-  F lane_max = zero();
-  unsigned valid_lanes = 0xffff;
-  for (int i = 0; i < n; i += LANES) {
-    const F v = abs(load_some(x + i, n - i));
-    valid_lanes &= mask_ge(v, zero());
-    lane_max = max(lane_max, v);
-  }
-  const float row_max = valid_lanes == 0xffff ? reduce_max(lane_max) : NAN;
+  const float row_max = max_magnitude(x, n);
   const bool finite = row_max < INFINITY;
   const float scale = std::max(row_max / 127.0f, MIN_INT8_SCALE);
   const F inverse = set1(!finite ? 0.0f : scale > MIN_INT8_SCALE ? 127.0f / row_max : 1 / MIN_INT8_SCALE);
-  for (int g = 0; g * group < matrix.k_padded; ++g) {
-    const int end = std::min(matrix.k_padded, (g + 1) * group);
+  CodeSums sums(zero_point, acc_init, group_sums);
+  for (int begin = 0; begin < matrix.k_padded; begin += group) {
     I total = zero_i();
-    for (int i = g * group; i < end; i += LANES) {
-      const int left = std::min(LANES, end - i);
-      F v = i < n && finite ? load_some(x + i, std::min(left, n - i)) : zero();
-      if (left < LANES) v = blend_first(v, left, zero());
+    each_vector_until(x, finite ? n : 0, begin, std::min(matrix.k_padded, begin + group), [&](int i, int left, F v) PENSTOCK_INLINED {
       I codes = to_int(round(v * inverse));
       total = add_i(total, codes);
-      if constexpr (LAYOUT == Int8Layout::bf16) {
-        store_bf16(reinterpret_cast<std::uint16_t*>(out) + i, to_float(codes));
-        continue;
-      }
+      if constexpr (LAYOUT == Int8Layout::bf16) return store_bf16(reinterpret_cast<std::uint16_t*>(out) + i, to_float(codes));
       if constexpr (LAYOUT == Int8Layout::interleaved || MULTIPLIED) codes = interleave_for_i4(codes);
       std::int8_t tail[LANES];
       store_i8(left < LANES ? tail : out + i, codes);
       if (left < LANES) std::memcpy(out + i, tail, left);
-    }
-    const int sum = reduce_add_i(total);
-    acc_init[g] = -zero_point * sum;
-    if (group_sums) group_sums[g] = static_cast<float>(sum);
+    });
+    sums.add(total);
   }
+  sums.flush();
   return finite ? scale : NAN;
 }
 

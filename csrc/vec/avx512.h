@@ -95,6 +95,20 @@ inline I low_byte(I x) { return _mm512_and_si512(x, _mm512_set1_epi32(255)); }
 inline I subtract_i(I a, I b) { return _mm512_sub_epi32(a, b); }
 inline I shift_left_8(I x) { return _mm512_slli_epi32(x, 8); }
 inline int reduce_add_i(I x) { return _mm512_reduce_add_epi32(x); }
+inline int reduce_max_i(I x) { return _mm512_reduce_max_epi32(x); }
+// Lane i: the sum of x[i], added up while they are transposed.
+inline I reduce_add_each(const I (&x)[16]) {
+  const auto both = [](I a, I b) { return _mm512_add_epi32(a, b); };
+  I pairs[8], fours[4], halves[2];
+  for (int i = 0; i < 8; ++i) pairs[i] = both(_mm512_unpacklo_epi32(x[2 * i], x[2 * i + 1]), _mm512_unpackhi_epi32(x[2 * i], x[2 * i + 1]));
+  for (int i = 0; i < 4; ++i)
+    fours[i] = both(_mm512_unpacklo_epi64(pairs[2 * i], pairs[2 * i + 1]), _mm512_unpackhi_epi64(pairs[2 * i], pairs[2 * i + 1]));
+  for (int i = 0; i < 2; ++i)
+    halves[i] = both(_mm512_shuffle_i32x4(fours[2 * i], fours[2 * i + 1], 0x88), _mm512_shuffle_i32x4(fours[2 * i], fours[2 * i + 1], 0xdd));
+  return both(_mm512_shuffle_i32x4(halves[0], halves[1], 0x88), _mm512_shuffle_i32x4(halves[0], halves[1], 0xdd));
+}
+inline I max_i(I a, I b) { return _mm512_max_epi32(a, b); }
+inline I as_int(F x) { return _mm512_castps_si512(x); }  // the same bits
 inline I add_i(I a, I b) { return _mm512_add_epi32(a, b); }
 inline I multiply_i(I a, I b) { return _mm512_mullo_epi32(a, b); }
 inline I load_i8(const void* p) { return _mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))); }  // 16 int8

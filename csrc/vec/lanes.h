@@ -170,6 +170,22 @@ PENSTOCK_INLINE int reduce_add_i(I x) {
   for (int each : a) total += each;
   return total;
 }
+PENSTOCK_INLINE I reduce_add_each(const I (&x)[16]) {  // lane i: the sum of x[i]
+  int sums[16];
+  for (int i = 0; i < 16; ++i) sums[i] = reduce_add_i(x[i]);
+  I r;
+  std::memcpy(&r, sums, sizeof sums);
+  return r;
+}
+PENSTOCK_INLINE int reduce_max_i(I x) {
+  int a[16];
+  to_array(x, a);
+  int result = a[0];
+  for (int i = 1; i < 16; ++i) result = a[i] > result ? a[i] : result;
+  return result;
+}
+PENSTOCK_INLINE I max_i(I a, I b) { PENSTOCK_EACH_REG(const VI greater = a.v[i] > b.v[i]; a.v[i] = (a.v[i] & greater) | (b.v[i] & ~greater)) return a; }
+PENSTOCK_INLINE I as_int(F x) { I r; PENSTOCK_EACH_REG(r.v[i] = (VI)x.v[i]) return r; }  // the same bits
 PENSTOCK_INLINE I multiply_i(I a, I b) { PENSTOCK_EACH_REG(a.v[i] *= b.v[i]) return a; }
 PENSTOCK_INLINE I shift_left_8(I x) { PENSTOCK_EACH_REG(x.v[i] = (VI)((VU)x.v[i] << 8)) return x; }
 PENSTOCK_INLINE I load_i8(const void* p) {  // 16 int8
