@@ -12,18 +12,21 @@ from penstock.serve.api.values import Values, show
 from penstock.serve.text.tools.rules import Function, Wanted, rules_of
 
 Tool = Mapping[str, Any]
+Chosen = tuple[str, Sequence[str] | None]  # "auto", "none", "required" or "one"; the functions that may be called, None: all
 
 
 @dataclass(frozen=True, slots=True)
 class Calling:
     """`shown`: the tools in the prompt; None without any. `callable`: their places among `tools`. `required`: the answer is calls, and
-    nothing else; `many`: more than one. `strict`: some function's arguments were promised to be valid."""
+    nothing else; `many`: more than one. `strict`: some function's arguments were promised to be valid. `within`: where a function stands
+    within its tool, in a field's name."""
 
     shown: Sequence[Tool] | None = None
     callable: tuple[int, ...] = ()
     required: bool = False
     many: bool = True
     strict: bool = False
+    within: str = ".function"
 
     @property
     def constrained(self) -> bool:
@@ -32,16 +35,20 @@ class Calling:
 
     def function(self, at: int) -> Function:
         """As the answer has to call it. Arguments are checked by the schema where that was promised, or the call was demanded."""
-        given, field = (self.shown or ())[at]["function"], f"tools[{at}].function"
+        given, field = (self.shown or ())[at]["function"], f"tools[{at}]{self.within}"
         return Function(given["name"], given.get("parameters"), field, promised=self.required or bool(given.get("strict")))
 
 
 def read_calling(body: Mapping[str, Any]) -> Calling:
-    """Raises RequestError for a choice that names no tool, or none of the tools, and for two tools of one name."""
-    tools, values = read_tools(body), Values(body)
+    """Raises RequestError for a tool or a choice that is none, and where `calling_of` does."""
+    return calling_of(body, read_tools(body), read_choice(body.get("tool_choice")), ".function")
+
+
+def calling_of(body: Mapping[str, Any], tools: Sequence[Tool] | None, chosen: Chosen, within: str) -> Calling:
+    """`within`: as in Calling. Raises RequestError for a choice that names none of the tools, and for two tools of one name."""
     choice = body.get("tool_choice")
-    many = values.boolean("parallel_tool_calls", True)
-    mode, names = read_choice(choice)
+    many = Values(body).boolean("parallel_tool_calls", True)
+    mode, names = chosen
     if mode == "none" or (tools is None and choice is None):
         return Calling()
     if tools is None:
@@ -50,7 +57,7 @@ def read_calling(body: Mapping[str, Any]) -> Calling:
     first: dict[str, int] = {}
     for at, name in enumerate(own):
         if first.setdefault(name, at) != at:
-            where = f"tools[{at}].function.name"
+            where = f"tools[{at}]{within}.name"
             raise RequestError(f"{where} is {show(name)}, which is also the name of tools[{first[name]}]", param=where)
     for name in names or ():
         if name not in own:
@@ -59,11 +66,10 @@ def read_calling(body: Mapping[str, Any]) -> Calling:
     places = tuple(at for at, name in enumerate(own) if names is None or name in names)
     one = mode == "one"
     strict = any(tools[at]["function"].get("strict") for at in places)
-    return Calling(tools, places, required=one or mode == "required", many=many and not one, strict=strict)
+    return Calling(tools, places, required=one or mode == "required", many=many and not one, strict=strict, within=within)
 
 
-def read_choice(choice: Any) -> tuple[str, Sequence[str] | None]:
-    """("auto", "none", "required" or "one", the names of the functions that may be called or None: all)."""
+def read_choice(choice: Any) -> Chosen:
     if choice is None:
         return "auto", None
     if isinstance(choice, str) and choice in ("auto", "none", "required"):

@@ -12,13 +12,12 @@ from penstock.core.errors import RequestError
 from penstock.core.types import SamplingParams, TokenLogprobs
 from penstock.serve.api import fields
 from penstock.serve.api.call import Call
-from penstock.serve.api.errors import json_response
 from penstock.serve.api.logprobs import CompletionRows, joined, prompt_rows
 from penstock.serve.api.naming import made_id, names_of
 from penstock.serve.api.parts import Desk
 from penstock.serve.api.prompts import Prompt, read_prompts
 from penstock.serve.api.schema import MAX_LOGPROBS, Streaming, check_room, make_request, read_params, read_placing, read_streaming, receive
-from penstock.serve.api.stream import HOLE, EventStream, Template, compact
+from penstock.serve.api.stream import HOLE, Template, answered, compact, server_event
 from penstock.serve.api.structure import compile_structure, read_structure, structured
 from penstock.serve.api.usage import score_object, usage_object, usage_so_far
 from penstock.serve.api.values import Values
@@ -95,7 +94,7 @@ async def create(desk: Desk, http: HttpRequest) -> Response:
     params, grammar = await compile_structure(desk, wish.params, wish.structured_by, received.size)
     requests = [make_request(name, p.token_ids, params, placing, prompt=p.text, grammar=grammar)
                 for name, p in zip(names_of(completion_id, len(prompts)), prompts, strict=True)]
-    return await answer(desk, Call(desk, http, requests, arrived_s), Answer(desk, completion_id, wish, prompts))
+    return await answered(desk, Call(desk, http, requests, arrived_s), Answer(desk, completion_id, wish, prompts))
 
 
 def check_choices(desk: Desk, num_prompts: int, params: SamplingParams) -> None:
@@ -106,16 +105,6 @@ def check_choices(desk: Desk, num_prompts: int, params: SamplingParams) -> None:
         total = num_prompts * width
         message = f"{num_prompts} prompts with n, best_of or beam_width = {width} are {total} sequences; one request may ask for {most}"
         raise RequestError(message, param="n")
-
-
-async def answer(desk: Desk, call: Call, content: "Answer") -> Response:
-    call.start()
-    if content.wish.streaming.on:
-        return EventStream(call, content.events(call), desk.parts.limits.write_s)
-    try:
-        return json_response(await content.whole(call), headers=call.headers)
-    finally:
-        call.close()
 
 
 def read_wish(desk: Desk, body: Mapping[str, Any]) -> Wish:
@@ -142,6 +131,7 @@ class Answer:
 
     def __init__(self, desk: Desk, completion_id: str, wish: Wish, prompts: Sequence[Prompt]) -> None:
         self.wish = wish
+        self.streams = wish.streaming.on
         self._desk = desk
         self._prompts = prompts
         self._head: dict[str, Any] = {"id": completion_id, "object": "text_completion", "created": int(time.time()), "model": desk.model,
@@ -183,10 +173,10 @@ class Answer:
             for ready in (*waiting.pop(number, ()), delta):
                 key = (number, ready.index)
                 if event := self._event(key, ready, key not in begun):
-                    yield event
+                    yield server_event(event)
                 begun.add(key)
         if self.wish.streaming.include_usage:
-            yield compact({**self._head, "choices": [], "usage": usage_object(self._usages)})
+            yield server_event(compact({**self._head, "choices": [], "usage": usage_object(self._usages)}))
 
     def _event(self, key: tuple[int, int], delta: Delta, first: bool) -> str | None:
         """One chunk; None when the delta shows nothing yet."""

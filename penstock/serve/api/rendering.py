@@ -34,13 +34,25 @@ class Rendered:
 
 def read_conversation(desk: Desk, body: Mapping[str, Any]) -> Conversation:
     """Raises RequestError for the first field that the template cannot obey."""
+    check_number(desk, body, "messages")
+    return converse(desk, body, read_messages(body, knows_developer(desk)), read_calling(body))
+
+
+def check_number(desk: Desk, body: Mapping[str, Any], name: str) -> None:
+    given, most = body.get(name), desk.parts.engine.max_model_len
+    if isinstance(given, list) and len(given) > most:
+        raise RequestError(f"{name} has {len(given)} entries; at most {most} fit, one token each", param=name)
+
+
+def knows_developer(desk: Desk) -> bool:
+    """Whether the template knows messages of this role."""
+    return any("developer" in source for source in desk.parts.chat_template.sources.values())
+
+
+def converse(desk: Desk, body: Mapping[str, Any], messages: Sequence[Mapping[str, Any]], calling: Calling) -> Conversation:
+    """`body`: where the template's variables stand. Raises RequestError for what the template cannot obey."""
     template = desk.parts.chat_template
     values = Values(body)
-    given, most = body.get("messages"), desk.parts.engine.max_model_len
-    if isinstance(given, list) and len(given) > most:
-        raise RequestError(f"messages has {len(given)} entries; at most {most} fit, one token each", param="messages")
-    messages = read_messages(body, any("developer" in source for source in template.sources.values()))
-    calling = read_calling(body)
     tools = calling.shown
     if not template.sources:
         message = "the model has no chat template: send a prompt to /v1/completions, or start the server with --chat-template FILE"

@@ -1,4 +1,5 @@
-"""Server-sent events: each event is one line of JSON, the last one [DONE], or an error when it did not end well.
+"""An answer as its client wants it: whole, or as server-sent events, each of them one line of JSON, the last one [DONE], or an error when
+it did not end well.
 
 Until the first of them there is no answer yet: what is refused while it waits is answered with its own status.
 """
@@ -6,15 +7,16 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Protocol
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from penstock.core.errors import RequestError
 from penstock.serve.api.call import Call
-from penstock.serve.api.errors import error_object, error_response
+from penstock.serve.api.errors import error_object, error_response, json_response
 from penstock.serve.api.limits import ClientGone
+from penstock.serve.api.parts import Desk
 
 log = logging.getLogger(__name__)
 HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
@@ -27,6 +29,11 @@ HOLE = "\0"  # stands for the text that a template is filled with
 def compact(value: Any) -> str:
     """In ASCII: some clients take U+2028 and its like for the end of a line."""
     return ENCODER.encode(value)
+
+
+def server_event(data: str, kind: str = "") -> str:
+    """`data`: one line. `kind`: the event's name, where it has one."""
+    return f"event: {kind}\ndata: {data}\n\n" if kind else f"data: {data}\n\n"
 
 
 class Template:
@@ -79,7 +86,7 @@ class Patience:
 
 
 class EventStream(Response):
-    """Sends what `events` yields (JSON texts), and closes the call however it ends."""
+    """Sends what `events` yields (server-sent events), and closes the call however it ends."""
 
     media_type = "text/event-stream"
 
@@ -110,13 +117,38 @@ class EventStream(Response):
             async with Patience(self.write_s) as patience:
                 async for event in chained(first, self.events):
                     patience.begin()
-                    await send({"type": "http.response.body", "body": f"data: {event}\n\n".encode(), "more_body": True})
+                    await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
                     patience.end()
         except (ClientGone, TimeoutError):
             return ""
         except Exception as error:
-            return f"data: {compact(error_object(logged(error)))}\n\n"
-        return "data: [DONE]\n\n"
+            return server_event(compact(error_object(logged(error))))
+        return server_event("[DONE]")
+
+
+class Content(Protocol):
+    """What is answered, made of a call's deltas in one of two ways."""
+
+    streams: bool
+
+    def events(self, call: Call) -> AsyncIterator[str]:
+        """As server-sent events."""
+        ...
+
+    async def whole(self, call: Call) -> dict[str, Any]:
+        """As one JSON object."""
+        ...
+
+
+async def answered(desk: Desk, call: Call, content: Content) -> Response:
+    """Starts the call and answers it. Raises RequestError for what is refused before the answer begins."""
+    call.start()
+    if content.streams:
+        return EventStream(call, content.events(call), desk.parts.limits.write_s)
+    try:
+        return json_response(await content.whole(call), headers=call.headers)
+    finally:
+        call.close()
 
 
 def logged(error: Exception) -> Exception:

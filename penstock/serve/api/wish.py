@@ -1,0 +1,52 @@
+"""What a conversation's answer shall be: its parameters, what is shown of it, and the structure that it and its calls keep to."""
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from penstock.compute.decoding.grammar.compiled import Compiled
+from penstock.compute.decoding.params import check_params
+from penstock.core.errors import RequestError
+from penstock.core.types import SamplingParams
+from penstock.serve.api.calling import Calling, behind_reasoning, parts_of, structure_of
+from penstock.serve.api.parts import Desk
+from penstock.serve.api.schema import Streaming
+from penstock.serve.api.structure import Asked, compile_structure, structured
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a request asks for, beside its messages. `num_top`: entries of top_logprobs; None without logprobs. `structured_by`:
+    the field that says what the answer must be, if any. `only_calls`: it calls functions and says nothing else. `parts`: what must be
+    possible by itself."""
+
+    params: SamplingParams
+    streaming: Streaming
+    num_top: int | None = None
+    num_prompt_top: int | None = None
+    calls_tools: bool = False
+    structured_by: str = ""
+    only_calls: bool = False
+    parts: Sequence[Asked] = ()
+
+
+def wish_of(desk: Desk, params: SamplingParams, said: Asked | None, calling: Calling, **shown: Any) -> Wish:
+    """`params`: not yet checked. `said`: what the request says of its answer's structure. `shown`: a Wish's streaming and nums."""
+    tool_parser, calls_tools = desk.parts.tool_parser, calling.shown is not None
+    if calls_tools and tool_parser is None:
+        raise RequestError("tools need a tool parser: start the server with --tool-parser, or set tool_choice to \"none\"", param="tools")
+    asked = structure_of(desk, said, calling)
+    params = check_params(structured(params, asked), desk.vocab_size)
+    if any(parser.needs_special_tokens for parser in (desk.parts.reasoning_parser, tool_parser if calls_tools else None) if parser):
+        params = replace(params, skip_special_tokens=False)
+    return Wish(params, calls_tools=calls_tools, structured_by="" if asked is None else asked.field, only_calls=calling.required,
+                parts=parts_of(said, calling), **shown)
+
+
+async def constrain(desk: Desk, wish: Wish, prompt: str, size: int) -> tuple[SamplingParams, Compiled | None]:
+    """Compiles what the answer must be. Schemas of functions are compiled one by one first, so that a bad one is named."""
+    if wish.params.structured_outputs is None:
+        return wish.params, None
+    for part in wish.parts:
+        await compile_structure(desk, replace(wish.params, structured_outputs=part.wanted), part.field, size)
+    wanted = behind_reasoning(desk, wish.params.structured_outputs, prompt)
+    return await compile_structure(desk, replace(wish.params, structured_outputs=wanted), wish.structured_by, size)
