@@ -19,7 +19,7 @@ from penstock.serve.api.rendering import Rendered, read_conversation, render
 from penstock.serve.api.reply import content_of, delta_of, message_of
 from penstock.serve.api.schema import MAX_LOGPROBS, check_room, make_request, read_params, read_placing, read_streaming, receive
 from penstock.serve.api.stream import HOLE, Template, answered, compact, server_event
-from penstock.serve.api.structure import read_structure
+from penstock.serve.api.structure import from_format, read_structure
 from penstock.serve.api.usage import score_object, usage_object, usage_so_far
 from penstock.serve.api.values import Values
 from penstock.serve.api.wish import Wish, constrain, wish_of
@@ -50,8 +50,9 @@ def read_wish(desk: Desk, body: Mapping[str, Any], calling: Calling) -> Wish:
     if streaming.on and num_prompt_top is not None:
         raise RequestError("prompt_logprobs cannot be streamed; set stream to false", param="prompt_logprobs")
     num_top = read_top_logprobs(values)
+    said = read_structure(body, from_format(body))
     params = read_params(desk, body, read_max_tokens(values), num_top)
-    return wish_of(desk, params, read_structure(body), calling, streaming=streaming, num_top=num_top, num_prompt_top=num_prompt_top)
+    return wish_of(desk, params, said, calling, streaming=streaming, num_top=num_top, num_prompt_top=num_prompt_top)
 
 
 def read_max_tokens(values: Values) -> int | None:

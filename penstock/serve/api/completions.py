@@ -18,7 +18,7 @@ from penstock.serve.api.parts import Desk
 from penstock.serve.api.prompts import Prompt, read_prompts
 from penstock.serve.api.schema import MAX_LOGPROBS, Streaming, check_room, make_request, read_params, read_placing, read_streaming, receive
 from penstock.serve.api.stream import HOLE, Template, answered, compact, server_event
-from penstock.serve.api.structure import compile_structure, read_structure, structured
+from penstock.serve.api.structure import compile_structure, from_format, read_structure, structured
 from penstock.serve.api.usage import score_object, usage_object, usage_so_far
 from penstock.serve.api.values import Values
 from penstock.serve.engine.requests import Delta, Usage
@@ -121,7 +121,7 @@ def read_wish(desk: Desk, body: Mapping[str, Any]) -> Wish:
     given = {**body}
     if echo and num_top is not None:
         given["prompt_logprobs"] = max(num_top, num_prompt_top or 0)
-    asked = read_structure(body)
+    asked = read_structure(body, from_format(body))
     params = check_params(structured(read_params(desk, given, 1 if max_tokens == 0 else max_tokens, num_top), asked), desk.vocab_size)
     return Wish(params, streaming, echo, max_tokens == 0, num_top, num_prompt_top, "" if asked is None else asked.field)
 

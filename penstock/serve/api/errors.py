@@ -44,8 +44,11 @@ def error_response(error: Exception, headers: dict[str, str] | None = None) -> R
 
 def json_response(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """JSON without spaces, in UTF-8. NaN and infinity are errors here: they are not JSON."""
-    body = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
-    return Response(body, status, headers, "application/json")
+    return Response(encoded(content), status, headers, "application/json")
+
+
+def encoded(content: Any) -> bytes:
+    return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:

@@ -23,6 +23,9 @@ class Limits:
     write_s: float = 120.0  # how long a client may leave an event unread before it counts as gone
     keep_alive_s: int = 75  # how long an idle connection is kept; longer than clients keep theirs
     bodies_at_once: int = 8  # bodies of the largest size that are held in memory together
+    kept: int = 1000  # responses that clients may ask for again
+    kept_bytes: int = 64 << 20  # all of them together, as JSON, with what they were given
+    kept_s: float = 3600.0  # each of them
 
 
 class ClientGone(Exception):

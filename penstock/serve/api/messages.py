@@ -29,10 +29,10 @@ def read_messages(body: Mapping[str, Any], knows_developer: bool = False) -> lis
     for at, message in enumerate(value):
         where = f"messages[{at}]"
         if not isinstance(message, dict):
-            raise _refuse(where, f"must be an object with role and content, not {show(message)}")
+            raise refuse(where, f"must be an object with role and content, not {show(message)}")
         role = message.get("role")
         if not isinstance(role, str) or role not in ROLES:
-            raise _refuse(f"{where}.role", f"must be one of {', '.join(ROLES)}, not {show(role)}")
+            raise refuse(f"{where}.role", f"must be one of {', '.join(ROLES)}, not {show(role)}")
         _check_message(message, role, where)
         shown = {key: item for key, item in message.items() if item is not None and key not in EMPTY}
         messages.append({**shown, "role": "system"} if role == "developer" and not knows_developer else shown)
@@ -46,7 +46,7 @@ def _check_message(message: Mapping[str, Any], role: str, where: str) -> None:
         if item is None or (key in EMPTY and item == []):
             continue
         if key not in allowed:
-            raise _refuse(f"{where}.{key[:80]}", f"is not supported in a message with the role {role}")
+            raise refuse(f"{where}.{key[:80]}", f"is not supported in a message with the role {role}")
         if key not in ("content", "tool_calls", "cache_control"):
             values.text(key, None)
     content = message.get("content")
@@ -55,9 +55,9 @@ def _check_message(message: Mapping[str, Any], role: str, where: str) -> None:
             _check_part(part, f"{where}.content[{n}]")
     elif content is None:
         if not message.get("tool_calls"):
-            raise _refuse(f"{where}.content", "is missing")
+            raise refuse(f"{where}.content", "is missing")
     elif not isinstance(content, str):
-        raise _refuse(f"{where}.content", f"must be a string or a list of text parts, not {show(content)}")
+        raise refuse(f"{where}.content", f"must be a string or a list of text parts, not {show(content)}")
     if message.get("tool_calls") is not None:
         _check_calls(message["tool_calls"], f"{where}.tool_calls")
 
@@ -65,25 +65,25 @@ def _check_message(message: Mapping[str, Any], role: str, where: str) -> None:
 def _check_part(part: Any, where: str) -> None:
     kind = part.get("type") if isinstance(part, dict) else None
     if kind != "text":
-        raise _refuse(where, f"must be a part of type text, because the model reads text only, not {show(part if kind is None else kind)}")
+        raise refuse(where, f"must be a part of type text, because the model reads text only, not {show(part if kind is None else kind)}")
     for key, item in part.items():
         if key not in PART_KEYS and item is not None:
-            raise _refuse(f"{where}.{key[:80]}", "is not supported in a text part")
+            raise refuse(f"{where}.{key[:80]}", "is not supported in a text part")
     if not isinstance(part.get("text"), str):
-        raise _refuse(f"{where}.text", f"must be a string, not {show(part.get('text'))}")
+        raise refuse(f"{where}.text", f"must be a string, not {show(part.get('text'))}")
 
 
 def _check_calls(calls: Any, where: str) -> None:
     if not isinstance(calls, list):
-        raise _refuse(where, f"must be a list of tool calls, not {show(calls)}")
+        raise refuse(where, f"must be a list of tool calls, not {show(calls)}")
     for n, call in enumerate(calls):
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not isinstance(function.get("arguments"), str):
-            raise _refuse(f"{where}[{n}]", "must have a function with a name and its arguments as JSON text")
+            raise refuse(f"{where}[{n}]", "must have a function with a name and its arguments as JSON text")
         if call.get("type", "function") != "function":
-            raise _refuse(f"{where}[{n}].type", f"must be function, not {show(call['type'])}")
+            raise refuse(f"{where}[{n}].type", f"must be function, not {show(call['type'])}")
         for key in (*(set(call) - CALL_KEYS), *(set(function) - {"name", "arguments"})):
-            raise _refuse(f"{where}[{n}].{key[:80]}", "is not supported in a tool call")
+            raise refuse(f"{where}[{n}].{key[:80]}", "is not supported in a tool call")
 
 
 def read_tools(body: Mapping[str, Any]) -> list[dict[str, Any]] | None:
@@ -101,22 +101,28 @@ def read_tools(body: Mapping[str, Any]) -> list[dict[str, Any]] | None:
 def _check_tool(tool: Any, where: str) -> None:
     if not isinstance(tool, dict) or tool.get("type") != "function":
         kind = show(tool.get("type") if isinstance(tool, dict) else tool)
-        raise _refuse(f"{where}.type", f"must be function, not {kind}")
+        raise refuse(f"{where}.type", f"must be function, not {kind}")
     for key in set(tool) - {"type", "function", "cache_control"}:
-        raise _refuse(f"{where}.{key[:80]}", "is not supported")
+        raise refuse(f"{where}.{key[:80]}", "is not supported")
     function = tool.get("function")
     if not isinstance(function, dict):
-        raise _refuse(f"{where}.function", f"must be an object with a name, not {show(function)}")
+        raise refuse(f"{where}.function", f"must be an object with a name, not {show(function)}")
     for key in set(function) - FUNCTION_KEYS:
-        raise _refuse(f"{where}.function.{key[:80]}", "is not supported")
-    values = Values(function, f"{where}.function.")
+        raise refuse(f"{where}.function.{key[:80]}", "is not supported")
+    check_function(function, f"{where}.function")
+
+
+def check_function(function: Mapping[str, Any], where: str) -> None:
+    """Raises RequestError for a function's key that has a wrong value. `where`: the field that it is."""
+    values = Values(function, f"{where}.")
     values.identifier("name")
     values.text("description", None)
     kind = (values.mapping("parameters") or {}).get("type", "object")
     if kind != "object" and not (isinstance(kind, list) and "object" in kind):
-        raise _refuse(f"{where}.function.parameters.type", f'must be "object", because arguments are an object, not {show(kind)}')
+        raise refuse(f"{where}.parameters.type", f'must be "object", because arguments are an object, not {show(kind)}')
     values.boolean("strict", False)
 
 
-def _refuse(where: str, why: str) -> RequestError:
+def refuse(where: str, why: str) -> RequestError:
+    """`where`: the field at fault."""
     return RequestError(f"{where} {why}", param=where)

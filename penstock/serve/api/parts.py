@@ -14,6 +14,7 @@ from penstock.serve.api.drain import Drain
 from penstock.serve.api.limits import Intake, Limits
 from penstock.serve.api.metrics import Metrics
 from penstock.serve.api.requestlog import RequestLog
+from penstock.serve.api.responses.store import Store
 from penstock.serve.api.slo import Unserved
 from penstock.serve.api.work import LongWork
 from penstock.serve.engine.requests import EngineClient
@@ -58,6 +59,7 @@ class Desk:
     compiling: LongWork  # of grammars: slow ones wait for each other and for nothing else
     unserved: Unserved
     log: RequestLog | None
+    store: Store  # of responses
     clock: Clock
     model: str  # the name it is served under
     fingerprint: str  # OpenAI's system_fingerprint
@@ -66,7 +68,7 @@ class Desk:
 
 
 def open_desk(parts: Parts) -> Desk:
-    config = parts.config
+    config, clock = parts.config, MonotonicClock()
     model = config.served_model_name or parts.engine.model_name
     stated = f"{penstock.__version__} {parts.engine.model_name} {parts.engine.max_model_len} {parts.fingerprint}"
     return Desk(
@@ -77,7 +79,8 @@ def open_desk(parts: Parts) -> Desk:
         compiling=LongWork(),
         unserved=Unserved(parts.serves_objectives),
         log=None if config.log_requests is None else RequestLog(config),
-        clock=MonotonicClock(),
+        store=Store(parts.limits, clock),
+        clock=clock,
         model=model,
         fingerprint="fp_" + hashlib.sha256(stated.encode()).hexdigest()[:12],
         vocab_size=parts.tokenizer.vocab_size if parts.vocab_size is None else min(parts.vocab_size, parts.tokenizer.vocab_size),

@@ -7,8 +7,9 @@ from penstock.serve.api.fields import BY_ENDPOINT, HARMLESS, OBEYED, REFUSED, Fi
 
 BEGIN, END = "<!-- fields: generated from penstock/serve/api/fields.py -->", "<!-- end of fields -->"
 TITLES = {
-    "chat": "`/v1/chat/completions`", "completions": "`/v1/completions`", "embeddings": "`/v1/embeddings`", "tokenize": "`/tokenize`",
-    "detokenize": "`/detokenize`", "stream_options": "`stream_options` of chat and completions",
+    "chat": "`/v1/chat/completions`", "responses": "`/v1/responses`", "completions": "`/v1/completions`",
+    "embeddings": "`/v1/embeddings`", "tokenize": "`/tokenize`", "detokenize": "`/detokenize`",
+    "stream_options": "`stream_options` of chat and completions",
 }
 
 

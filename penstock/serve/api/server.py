@@ -28,6 +28,8 @@ from penstock.serve.api.limits import ClientGone, Gate, check_bind, check_number
 from penstock.serve.api.naming import Naming
 from penstock.serve.api.parts import Desk, Parts, open_desk
 from penstock.serve.api.protocol import TimedProtocol
+from penstock.serve.api.responses import create as responses
+from penstock.serve.api.responses import lookup
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +44,10 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/v1/models", status.models),
     ("GET", "/v1/models/{name:path}", status.model),
     ("POST", "/v1/chat/completions", chat.create),
+    ("POST", "/v1/responses", responses.create),
+    ("GET", "/v1/responses/{name}", lookup.get),
+    ("DELETE", "/v1/responses/{name}", lookup.delete),
+    ("GET", "/v1/responses/{name}/input_items", lookup.input_items),
     ("POST", "/v1/completions", completions.create),
     ("POST", "/v1/embeddings", embeddings.create),
     ("POST", "/tokenize", tokenize.tokenize),

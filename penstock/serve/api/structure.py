@@ -21,6 +21,7 @@ GUIDED = {
     "guided_grammar": "grammar",
 }
 STRUCTURES = ("json", "json_object", "regex", "choice", "grammar")
+SCHEMA_KEYS = ("name", "description", "schema", "strict")
 WHITE_SPACE = "whitespace_pattern"
 OPTIONS = ("disable_any_whitespace", "disable_additional_properties")
 NOT_ASKED = ("json_object", False)
@@ -35,9 +36,10 @@ class Asked:
     field: str
 
 
-def read_structure(body: Mapping[str, Any]) -> Asked | None:
-    """None where the answer may be anything. Raises RequestError for a field of a wrong type, and where more than one asks."""
-    found = [asked for asked in (*from_format(body), *from_structured(body), *from_guided(body)) if asked is not None]
+def read_structure(body: Mapping[str, Any], formatted: Asked | None = None) -> Asked | None:
+    """None where the answer may be anything. `formatted`: what an endpoint's own field asks for. Raises RequestError for a field of a wrong
+    type, and where more than one asks."""
+    found = [asked for asked in (formatted, *from_structured(body), *from_guided(body)) if asked is not None]
     if len(found) > 1:
         raise RequestError(f"{found[0].field} and {found[1].field} are both given; give one of them", param=found[1].field)
     guided = f"guided_{WHITE_SPACE}"
@@ -49,33 +51,40 @@ def read_structure(body: Mapping[str, Any]) -> Asked | None:
     return replace(found[0], wanted=replace(found[0].wanted, whitespace_pattern=pattern))
 
 
-def from_format(body: Mapping[str, Any]) -> Iterator[Asked | None]:
-    given = Values(body).mapping("response_format")
-    if given is not None:
-        kind = given.get("type")
-        if not isinstance(kind, str) or kind not in FORMATS:
-            known = ", ".join(FORMATS)
-            raise RequestError(f"response_format.type must be one of {known}, not {show(kind)}", param="response_format.type")
-        yield FORMATS[kind](given)
-
-
-def _text(given: Mapping[str, Any]) -> None:
-    _check_keys(given, ("type",), "response_format")
-
-
-def _object(given: Mapping[str, Any]) -> Asked:
-    _check_keys(given, ("type",), "response_format")
-    return Asked(StructuredOutputsParams(json_object=True), "response_format")
-
-
-def _schema(given: Mapping[str, Any]) -> Asked:
-    """`strict` asks for what is done anyway."""
-    where = "response_format.json_schema"
-    _check_keys(given, ("type", "json_schema"), "response_format")
-    inner = Values(given, "response_format.").mapping("json_schema")
+def from_format(body: Mapping[str, Any]) -> Asked | None:
+    """OpenAI's response_format."""
+    where = "response_format"
+    given = Values(body).mapping(where)
+    if given is None or given.get("type") != "json_schema":
+        return None if given is None else of_format(given, where)
+    check_keys(given, ("type", "json_schema"), where)
+    inner = Values(given, f"{where}.").mapping("json_schema")
     if inner is None:
-        raise RequestError(f"{where} is missing; it must be an object with name and schema", param=where)
-    _check_keys(inner, ("name", "description", "schema", "strict"), where)
+        raise RequestError(f"{where}.json_schema is missing; it must be an object with name and schema", param=f"{where}.json_schema")
+    check_keys(inner, SCHEMA_KEYS, f"{where}.json_schema")
+    return of_schema(inner, f"{where}.json_schema")
+
+
+def of_format(given: Mapping[str, Any], where: str) -> Asked | None:
+    """A format whose schema, if it has one, stands beside its type. `where`: the field that it is."""
+    kind = given.get("type")
+    if not isinstance(kind, str) or kind not in FORMATS:
+        raise RequestError(f"{where}.type must be one of {', '.join(FORMATS)}, not {show(kind)}", param=f"{where}.type")
+    return FORMATS[kind](given, where)
+
+
+def of_text(given: Mapping[str, Any], where: str) -> None:
+    check_keys(given, ("type",), where)
+
+
+def of_object(given: Mapping[str, Any], where: str) -> Asked:
+    check_keys(given, ("type",), where)
+    return Asked(StructuredOutputsParams(json_object=True), where)
+
+
+def of_schema(inner: Mapping[str, Any], where: str) -> Asked:
+    """`strict` asks for what is done anyway."""
+    check_keys(inner, ("type", *SCHEMA_KEYS), where)
     values = Values(inner, f"{where}.")
     values.text("name", None)
     values.text("description", None)
@@ -86,7 +95,9 @@ def _schema(given: Mapping[str, Any]) -> Asked:
     return Asked(StructuredOutputsParams(json=inner["schema"]), f"{where}.schema")
 
 
-FORMATS: Mapping[str, Callable[[Mapping[str, Any]], Asked | None]] = {"text": _text, "json_object": _object, "json_schema": _schema}
+FORMATS: Mapping[str, Callable[[Mapping[str, Any], str], Asked | None]] = {
+    "text": of_text, "json_object": of_object, "json_schema": of_schema,
+}
 
 
 def from_structured(body: Mapping[str, Any]) -> Iterator[Asked | None]:
@@ -94,7 +105,7 @@ def from_structured(body: Mapping[str, Any]) -> Iterator[Asked | None]:
     given = Values(body).mapping(where)
     if given is None:
         return
-    _check_keys(given, (*STRUCTURES, WHITE_SPACE, *OPTIONS, *HARMLESS), where)
+    check_keys(given, (*STRUCTURES, WHITE_SPACE, *OPTIONS, *HARMLESS), where)
     values = Values(given, f"{where}.")
     for name in HARMLESS:
         values.boolean(name, False)
@@ -114,7 +125,8 @@ def from_guided(body: Mapping[str, Any]) -> Iterator[Asked | None]:
             yield Asked(StructuredOutputsParams(**{name: body[field]}), field)
 
 
-def _check_keys(given: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
+def check_keys(given: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
+    """Raises RequestError for the first key that is given and not known."""
     for name, value in given.items():
         if name not in known and value is not None:
             path = f"{where}.{name[:80]}"

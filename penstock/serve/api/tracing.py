@@ -20,7 +20,9 @@ from penstock.core.extras import how_to_install
 from penstock.serve.engine.requests import Delta, EngineClient, Forwarding, Request
 
 PROVIDER = "penstock"
-OPERATIONS = {"/v1/chat/completions": "chat", "/v1/completions": "text_completion", "/v1/embeddings": "embeddings"}
+OPERATIONS = {
+    "/v1/chat/completions": "chat", "/v1/responses": "chat", "/v1/completions": "text_completion", "/v1/embeddings": "embeddings",
+}
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 PROTOCOL = "http/protobuf"

@@ -28,6 +28,21 @@ def usage_object(usages: Iterable[Usage], num_reasoning: int | None = None) -> d
     return usage | {"drafts": drafts_object(drafting, completion)} if drafting.passes else usage
 
 
+def response_usage(usage: Usage, num_reasoning: int) -> dict[str, Any]:
+    """The same under the names of the Responses API."""
+    given = usage_object([usage], num_reasoning)
+    written, read = given["cache_creation_input_tokens"], given["cache_read_input_tokens"]
+    return {
+        "input_tokens": given["prompt_tokens"],
+        "input_tokens_details": {**given["prompt_tokens_details"], "cache_write_tokens": written},
+        "output_tokens": given["completion_tokens"],
+        "output_tokens_details": given["completion_tokens_details"],
+        "total_tokens": given["total_tokens"],
+        "cache_creation_input_tokens": written,
+        "cache_read_input_tokens": read,
+    } | ({"drafts": given["drafts"]} if "drafts" in given else {})
+
+
 def drafts_object(drafting: Drafting, num_tokens: int) -> dict[str, Any]:
     """What OpenAI has no word for."""
     return {

@@ -1,0 +1,124 @@
+"""The response object, whole or told of by typed events in OpenAI's order, and kept when it is complete."""
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from penstock.core.errors import OverloadedError
+from penstock.serve.api.call import Call
+from penstock.serve.api.choice import Choice
+from penstock.serve.api.errors import encoded, error_object, status_of
+from penstock.serve.api.keys import Asker
+from penstock.serve.api.limits import ClientGone
+from penstock.serve.api.parts import Desk
+from penstock.serve.api.rendering import Rendered
+from penstock.serve.api.responses.asked import Asked
+from penstock.serve.api.responses.items import unmarked
+from penstock.serve.api.responses.output import BEGUN, COMPLETE, INCOMPLETE, Output, Told
+from penstock.serve.api.stream import compact, logged, server_event
+from penstock.serve.api.usage import response_usage, score_object
+from penstock.serve.engine.requests import Delta, Usage
+from penstock.serve.text.answer import ContentDelta, Event
+
+CUT = {"reason": "max_output_tokens"}
+
+
+class Answer:
+    """The answer to one HTTP request."""
+
+    def __init__(self, desk: Desk, owner: Asker, made: str, asked: Asked, prompt: Rendered) -> None:
+        """`made`: what the ids of the response and of its items end with."""
+        self.streams = asked.wish.streaming.on
+        self._desk = desk
+        self._owner = owner
+        self._asked = asked
+        self._choice = Choice(desk, asked.wish, prompt)
+        self._output = Output(made)
+        self._shown = Shown(self._choice)
+        self._end = Delta(0)
+        self._usage = Usage()
+        self._num_events = 0
+        self._head: dict[str, Any] = {"id": f"resp_{made}", "object": "response", "created_at": int(time.time()), "model": desk.model}
+
+    async def whole(self, call: Call) -> dict[str, Any]:
+        deltas = [delta async for _, delta in call.deltas()]
+        size = len(deltas) * (1 + (self._asked.wish.num_top or 0))
+        await self._desk.work.run(size, lambda: [self._add(delta) for delta in deltas])
+        return await self._complete()
+
+    async def events(self, call: Call) -> AsyncIterator[str]:
+        """Nothing is said before the answer begins, so that what is refused until then is answered with its own status."""
+        try:
+            async for _, delta in call.deltas():
+                if not self._num_events:
+                    for kind in ("response.created", "response.in_progress"):
+                        yield self._event({"type": kind, "response": self._object(BEGUN)})
+                for told in self._add(delta):
+                    yield self._event(told)
+            response = await self._complete()
+            yield self._event({"type": f"response.{response['status']}", "response": response})
+        except ClientGone:
+            raise
+        except Exception as error:
+            if not self._num_events:
+                raise
+            yield self._event({"type": "response.failed", "response": self._failed(logged(error))})
+
+    def _event(self, told: Told) -> str:
+        event = {"type": told["type"], "sequence_number": self._num_events, **told}
+        self._num_events += 1
+        return server_event(compact(event), told["type"])
+
+    def _add(self, delta: Delta) -> list[Told]:
+        self._usage = delta.usage or self._usage
+        found = self._choice.added(delta)
+        told = self._output.add(found, self._shown.rows(found, self._choice.rows(delta) or ()))
+        if delta.finish_reason is None:
+            return told
+        self._end = delta
+        calls_end = self._choice.reason(delta) == "tool_calls" or delta.finish_reason == "stop" and not self._output.is_calling
+        return told + self._output.end(calls_end, self._shown.rest(), silent=self._asked.wish.only_calls)
+
+    async def _complete(self) -> dict[str, Any]:
+        """The response object, which is kept unless its client asked for nothing of the kind."""
+        cut = self._end.finish_reason == "length"
+        usage = response_usage(self._usage, self._choice.num_reasoning())
+        scored = {} if self._end.score is None else {"score": score_object(self._end.score)}
+        response = self._object(INCOMPLETE if cut else COMPLETE) | {
+            "completed_at": None if cut else int(time.time()), "incomplete_details": CUT if cut else None, "usage": usage} | scored
+        if self._asked.stored:
+            size = 4 * (self._usage.prompt_tokens + self._usage.completion_tokens * (1 + (self._asked.wish.num_top or 0)))  # bytes, or more
+            answer, items = await self._desk.work.run(size, lambda: (encoded(response), encoded([*map(unmarked, self._asked.items)])))
+            self._desk.store.put(self._owner, response["id"], answer, items)
+        return response
+
+    def _failed(self, error: Exception) -> dict[str, Any]:
+        status = status_of(error)
+        code = "rate_limit_exceeded" if isinstance(error, OverloadedError) else "server_error" if status >= 500 else "invalid_prompt"
+        return self._object("failed") | {"error": {"code": code, "message": error_object(error)["error"]["message"]}}
+
+    def _object(self, status: str) -> dict[str, Any]:
+        return {**self._head, "status": status, "completed_at": None, "error": None, "incomplete_details": None,
+                "output": self._output.items, "usage": None, **self._asked.repeated}
+
+
+class Shown:
+    """Log-probabilities of the tokens that an answer's text is made of, one delta after another: not of its thoughts, nor of its calls."""
+
+    def __init__(self, choice: Choice) -> None:
+        self._choice = choice
+        self._waiting: list[dict[str, Any]] = []  # of tokens that nothing has been shown of yet
+        self._num_past = 0  # tokens before them
+
+    def rows(self, found: Sequence[Event], rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """`found`: what the delta adds to the answer; `rows`: of its tokens."""
+        self._waiting += rows
+        if not found:
+            return []
+        taken = self.rest()
+        return taken if any(isinstance(event, ContentDelta) for event in found) else []
+
+    def rest(self) -> list[dict[str, Any]]:
+        num_thought = max(0, self._choice.num_reasoning() - self._num_past)
+        taken, self._waiting = self._waiting, []
+        self._num_past += len(taken)
+        return taken[num_thought:]
