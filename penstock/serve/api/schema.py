@@ -139,10 +139,11 @@ def check_room(desk: Desk, num_tokens: int, params: SamplingParams | None, promp
             raise RequestError(message, param=name, code="context_length_exceeded")
 
 
-def make_request(request_id: str, token_ids: tuple[int, ...], params: SamplingParams, placing: Placing, **more: Any) -> Request:
-    """Raises RequestError for an end-to-end objective without a bound on the answer."""
+def make_request(request_id: str, token_ids: tuple[int, ...], params: SamplingParams, placing: Placing, max_name: str = "max_tokens",
+                 **more: Any) -> Request:
+    """Raises RequestError for an end-to-end objective without a bound on the answer, `max_name`."""
     objectives = placing.objectives
-    check_bounded(objectives, params.max_tokens)
+    check_bounded(objectives, params.max_tokens, max_name)
     return Request(
         request_id, token_ids, params, priority=placing.priority, salt=placing.salt, arrival_s=placing.arrived_s,
         ttft_slo_s=objectives.ttft_s, tpot_slo_s=objectives.tpot_s, e2e_slo_s=objectives.e2e_s, **more)

@@ -56,10 +56,10 @@ def milliseconds(values: Values, name: str) -> float | None:
     return None if found is None else found / 1000
 
 
-def check_bounded(objectives: Objectives, max_tokens: int | None) -> None:
-    """Raises RequestError for an end-to-end objective without a bound on the answer."""
+def check_bounded(objectives: Objectives, max_tokens: int | None, max_name: str = "max_tokens") -> None:
+    """Raises RequestError for an end-to-end objective without a bound on the answer, which has the name `max_name`."""
     if objectives.e2e_s is not None and max_tokens is None:
-        raise RequestError("an objective for e2e needs max_tokens, because nothing else bounds how long an answer may be", "slo")
+        raise RequestError(f"an objective for e2e needs {max_name}, because nothing else bounds how long an answer may be", "slo")
 
 
 class Unserved:

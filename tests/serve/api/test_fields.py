@@ -1,5 +1,6 @@
 import inspect
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from openai.resources.chat.completions import Completions as Chat
 from openai.resources.completions import Completions
 from openai.resources.embeddings import Embeddings
+from openai.resources.responses import Responses
 
 from penstock.serve.api import fields, reference
 from penstock.serve.api.fields import BY_ENDPOINT, HARMLESS, OBEYED, REFUSED, Field
@@ -17,11 +19,12 @@ from penstock.serve.engine.requests import Request
 from penstock.serve.text.tools.hermes import HermesParser
 from tests.serve.api.fakes import Running, serve
 
-PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions", "embeddings": "/v1/embeddings", "tokenize": "/tokenize",
-         "detokenize": "/detokenize", "stream_options": "/v1/completions"}
+PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "completions": "/v1/completions", "embeddings": "/v1/embeddings",
+         "tokenize": "/tokenize", "detokenize": "/detokenize", "stream_options": "/v1/completions"}
 HELLO = [{"role": "user", "content": "tell me"}]
 BASES: dict[str, dict[str, Any]] = {
     "chat": {"messages": HELLO, "max_tokens": 4},
+    "responses": {"input": "tell me", "max_output_tokens": 4},
     "completions": {"prompt": "the old king", "max_tokens": 4},
     "embeddings": {"input": "the old king"},
     "tokenize": {"prompt": "the old king"},
@@ -29,6 +32,8 @@ BASES: dict[str, dict[str, Any]] = {
     "stream_options": {"prompt": "the old king", "max_tokens": 4, "stream": True},
 }
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+FLAT = {"type": "function", "name": "look", "parameters": {"type": "object"}}
+LOGPROBS = ["message.output_text.logprobs"]
 PARAMS = {
     "temperature": 0.5, "top_p": 0.5, "top_k": 7, "min_p": 0.1, "typical_p": 0.9, "presence_penalty": 1.5, "frequency_penalty": -1.5,
     "repetition_penalty": 1.1, "seed": 11, "n": 2, "min_tokens": 2, "ignore_eos": True, "include_stop_str_in_output": True,
@@ -103,6 +108,22 @@ SAMPLES: dict[str, Sample] = {name: shown(name, value) for name, value in PARAMS
 OF_ENDPOINT: dict[tuple[str, str], Sample] = {
     ("completions", "logprobs"): Sample({"logprobs": 2}, lambda r: r.params.logprobs == 2),
     ("completions", "add_special_tokens"): Sample({"add_special_tokens": False}, lambda r: r.token_ids[0] != 0),
+    ("responses", "input"): Sample({"input": "the fox"}, lambda r: "<user>the fox</user>" in (r.prompt or "")),
+    ("responses", "instructions"): Sample({"instructions": "be kind"}, lambda r: (r.prompt or "").startswith("<system>be kind</system>")),
+    ("responses", "max_output_tokens"): Sample({"max_output_tokens": 7}, lambda r: r.params.max_tokens == 7),
+    ("responses", "previous_response_id"): Sample({"previous_response_id": "the last"}, lambda r: (r.prompt or "").count("<user>") == 2),
+    ("responses", "scorer"): Sample({"scorer": {"type": "logprob", "length_penalty": 0}, "best_of": 3}, lambda r: r.params.n == 3),
+    ("responses", "use_beam_search"): Sample({"use_beam_search": True, "best_of": 4}, lambda r: r.params.beam_width == 4),
+    ("responses", "store"): Sample({"store": False}),
+    ("responses", "metadata"): Sample({"metadata": {"a": "b"}}),
+    ("responses", "include"): Sample({"include": LOGPROBS}, lambda r: r.params.logprobs == 0),
+    ("responses", "top_logprobs"): Sample({"include": LOGPROBS, "top_logprobs": 3}, lambda r: r.params.logprobs == 3),
+    ("responses", "text"): Sample({"text": {"format": {"type": "json_object"}}}, lambda r: structure(r).json_object is True),
+    ("responses", "reasoning"): Sample({"reasoning": {"effort": "high"}}, lambda r: "<effort>high" in (r.prompt or "")),
+    ("responses", "tools"): Sample({"tools": [FLAT]}, lambda r: "look" in (r.prompt or "")),
+    ("responses", "tool_choice"): Sample({"tools": [FLAT], "tool_choice": "required"}, lambda r: "calls" in structure(r).grammar.text),
+    ("responses", "parallel_tool_calls"): Sample(
+        {"tools": [FLAT], "parallel_tool_calls": False}, lambda r: "answer" in structure(r).grammar.text),
     ("embeddings", "add_special_tokens"): Sample({"add_special_tokens": False}, lambda r: r.token_ids[0] != 0),
     ("tokenize", "add_special_tokens"): Sample({"add_special_tokens": False}),
     ("tokenize", "prompt"): Sample({"prompt": "the fox"}),
@@ -133,6 +154,8 @@ def of_fate(*fates: str) -> list[Any]:
 def send(server: Running, endpoint: str, more: dict[str, Any]) -> tuple[httpx.Response, list[Request]]:
     """The answer, and what reached the engine, ids left out."""
     body = {**BASES[endpoint], **({"stream_options": more} if endpoint == "stream_options" else more)}
+    if body.get("previous_response_id") == "the last":
+        body["previous_response_id"] = server.client.post(PATHS[endpoint], json=BASES[endpoint]).json()["id"]
     before = len(server.engine.requests)
     response = server.client.post(PATHS[endpoint], json=body)
     return response, [replace(request, request_id="") for request in server.engine.requests[before:]]
@@ -143,8 +166,10 @@ def content(response: httpx.Response) -> str:
     text = response.text
     for line in text.removeprefix("data: ").split("\n\ndata: "):
         if line.startswith("{"):
-            for name in ("id", "created"):
-                text = text.replace(json.dumps(json.loads(line).get(name)), "*")
+            told = json.loads(line)
+            for name in ("id", "created", "created_at", "completed_at"):
+                text = text.replace(json.dumps(told.get(name)), "*")
+            text = re.sub(r"msg_\w+", "*", text)
     return text
 
 
@@ -197,7 +222,7 @@ def test_a_misspelt_field_is_told_its_name(server: Running) -> None:
 
 
 @pytest.mark.parametrize(("endpoint", "create"), [
-    ("chat", Chat.create), ("completions", Completions.create), ("embeddings", Embeddings.create),
+    ("chat", Chat.create), ("responses", Responses.create), ("completions", Completions.create), ("embeddings", Embeddings.create),
 ])
 def test_the_table_covers_every_parameter_of_the_openai_client(endpoint: str, create: Callable[..., Any]) -> None:
     own = {"self", "extra_headers", "extra_query", "extra_body", "timeout"}

@@ -11,7 +11,8 @@ REQUESTS = [
     ("/v1/completions", {"prompt": "x", "max_tokens": 200}, 1), ("/v1/completions", {"prompt": ["x", "y", "z"], "n": 2}, 3),
     ("/v1/completions", {"prompt": "x", "max_tokens": 200, "stream": True}, 1), ("/v1/chat/completions", HELLO, 1),
     ("/v1/completions", {"prompt": ["x", "y", "z"], "n": 2, "stream": True}, 3), ("/v1/chat/completions", {**HELLO, "stream": True}, 1),
-    ("/v1/embeddings", {"input": ["x", "y"]}, 2),
+    ("/v1/embeddings", {"input": ["x", "y"]}, 2), ("/v1/responses", {"input": "x"}, 1),
+    ("/v1/responses", {"input": "x", "stream": True}, 1),
 ]
 
 

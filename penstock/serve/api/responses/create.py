@@ -14,6 +14,8 @@ from penstock.serve.api.stream import answered
 from penstock.serve.api.values import Values
 from penstock.serve.api.wish import constrain
 
+MAX_NAME = "max_output_tokens"
+
 
 async def create(desk: Desk, http: HttpRequest) -> Response:
     arrived_s, made = desk.clock.now(), made_id(http)
@@ -25,8 +27,9 @@ async def create(desk: Desk, http: HttpRequest) -> Response:
     asked = await desk.work.run(size, read_asked, desk, body, before, made)
     placing = read_placing(body, http, arrived_s)
     prompt = await desk.work.run(size, rendered, desk, asked)
-    check_room(desk, len(prompt.token_ids), asked.wish.params, "input", "max_output_tokens")
+    check_room(desk, len(prompt.token_ids), asked.wish.params, "input", MAX_NAME)
     params, grammar = await constrain(desk, asked.wish, prompt.text, received.size)
-    request = make_request(f"resp_{made}", prompt.token_ids, params, placing, prompt=prompt.text, marks=prompt.marks, grammar=grammar)
+    more = {"prompt": prompt.text, "marks": prompt.marks, "grammar": grammar}
+    request = make_request(f"resp_{made}", prompt.token_ids, params, placing, MAX_NAME, **more)
     answer = Answer(desk, http.scope["asker"], made, asked, prompt)
     return await answered(desk, Call(desk, http, [request], arrived_s), answer)
