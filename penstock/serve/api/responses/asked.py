@@ -29,7 +29,7 @@ AT_REST: Mapping[str, tuple[Any, ...]] = {  # of `reasoning`: what asks for noth
     "summary": ("auto",), "generate_summary": ("auto",), "context": ("auto",), "mode": ("standard",),
 }
 MAX_LABELS, MAX_LABEL_NAME, MAX_LABEL = 16, 64, 512  # of metadata; characters
-MESSAGE = re.compile(r"messages\[(\d+)\]")
+MESSAGE = re.compile(r"\bmessages\[(\d{1,9})\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +162,12 @@ def rendered(desk: Desk, asked: Asked) -> Rendered:
 @contextmanager
 def telling_items(places: Sequence[str]) -> Iterator[None]:
     """Errors about messages are raised as errors about the items that the messages are made of."""
+    def place(found: re.Match[str]) -> str:
+        at = int(found[1])
+        return places[at] if at < len(places) else found[0]  # a template may say anything
+
     try:
         yield
     except RequestError as error:
-        message = MESSAGE.sub(lambda found: places[int(found[1])], str(error))
-        raise RequestError(message, "input" if error.param == "messages" else error.param, error.status, error.code) from None
+        param = "input" if error.param == "messages" else error.param
+        raise RequestError(MESSAGE.sub(place, str(error)), param, error.status, error.code) from None

@@ -71,7 +71,8 @@ def check_keys(item: Item, kind: str, where: str) -> None:
 
 
 def check_message(item: Item, where: str) -> None:
-    Values(item, f"{where}.").choice("role", "", ROLES)
+    if item.get("role") not in ROLES:
+        raise Values(item, f"{where}.").refuse("role", f"one of {', '.join(ROLES)}")
     check_texts(item.get("content"), f"{where}.content", TEXTS)
 
 

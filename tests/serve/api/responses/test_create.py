@@ -166,12 +166,12 @@ def test_a_prompt_that_does_not_fit_is_refused_with_its_length(server: Running) 
 
 
 def test_what_the_template_and_the_server_cannot_do_is_said_of_the_responses_own_fields() -> None:
-    running = serve(template="{% for m in messages %}{{ m.content or raise_exception('empty') }}{% endfor %}")
+    running = serve(template="{% for m in messages %}{{ m.content or raise_exception('empty messages[3]') }}{% endfor %}")
     try:
         assert "does not read it" in refused(running, reasoning={"effort": "low"})[1]
         assert refused(running, tools=[LOOK])[0] == "tools"
         param, message = refused(running, input=[{"role": "user", "content": ""}])
-        assert param == "input" and "empty" in message
+        assert param == "input" and "empty messages[3]" in message
         running.desk.parts.chat_template.sources.clear()
         assert refused(running)[0] == "input"
     finally:
