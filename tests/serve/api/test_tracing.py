@@ -231,6 +231,14 @@ def test_streams_tell_when_their_first_token_came(traced: tuple[fakes.Running, K
     assert attributes["gen_ai.request.stream"] is True and attributes["gen_ai.response.time_to_first_chunk"] >= 0
 
 
+def test_a_response_is_a_chat(traced: tuple[fakes.Running, Kept]) -> None:
+    running, kept = traced
+    kept.exporter.clear()
+    found = running.client.post("/v1/responses", json={"input": "x", "max_output_tokens": 4}).json()
+    attributes = last(kept, "chat tiny").attributes
+    assert attributes["gen_ai.operation.name"] == "chat" and attributes["gen_ai.response.id"] == found["id"]
+
+
 def test_embeddings_are_named(traced: tuple[fakes.Running, Kept]) -> None:
     running, kept = traced
     kept.exporter.clear()

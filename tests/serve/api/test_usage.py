@@ -1,6 +1,6 @@
 """`usage` of an answer."""
 from penstock.core.drafting import Drafting
-from penstock.serve.api.usage import usage_object
+from penstock.serve.api.usage import response_usage, usage_object
 from penstock.serve.engine.requests import Usage
 
 
@@ -22,3 +22,13 @@ def test_drafts_of_all_prompts_are_told_together() -> None:
     assert usage["drafts"] == {
         "tokens_per_pass": 12 / 9, "draft_passes": 3, "tokens_per_draft_pass": 2.0,
         "drafted_per_position": [3, 3, 1], "accepted_per_position": [2, 1, 0]}
+
+
+def test_responses_have_the_same_figures_under_other_names() -> None:
+    usage = response_usage(Usage(9, 8, 5, 2, 3, Drafting(2, 5, (2, 2), (2, 1))), 4)
+    assert usage.pop("drafts")["draft_passes"] == 2
+    assert usage == {
+        "input_tokens": 9, "input_tokens_details": {"cached_tokens": 5, "cache_write_tokens": 2}, "output_tokens": 8,
+        "output_tokens_details": {"reasoning_tokens": 4, "accepted_prediction_tokens": 3, "rejected_prediction_tokens": 1},
+        "total_tokens": 17, "cache_creation_input_tokens": 2, "cache_read_input_tokens": 3}
+    assert "drafts" not in response_usage(Usage(3, 4), 0)

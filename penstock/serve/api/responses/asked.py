@@ -128,7 +128,7 @@ def read_labels(values: Values) -> dict[str, str]:
 
 
 def repeated(body: Mapping[str, Any], params: SamplingParams) -> dict[str, Any]:
-    """What the response object says of its request, as it was obeyed."""
+    """What the response object says of its request, as it was obeyed. Raises RequestError for metadata that are none."""
     values, reasoning, text = Values(body), body.get("reasoning") or {}, body.get("text") or {}
     return {
         "background": False,

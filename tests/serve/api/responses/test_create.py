@@ -75,6 +75,11 @@ def test_choices_of_tools_are_obeyed(server: Running, choice: Any, holds: str) -
     assert rules.startswith(holds) and ("hear" in rules) is (choice == "required") and found["tool_choice"] == choice
 
 
+def test_a_tools_settings_that_ask_for_nothing_are_let_by(server: Running) -> None:
+    ask(server, tools=[{**LOOK, "strict": None, "defer_loading": False, "allowed_callers": ["direct"], "output_schema": None}])
+    assert "defer_loading" not in prompt_of(server)
+
+
 def test_none_leaves_tools_out_of_the_prompt_and_auto_needs_none(server: Running) -> None:
     ask(server, tools=[LOOK], tool_choice="none")
     assert "look" not in prompt_of(server)
