@@ -58,12 +58,14 @@ Op to_op(const nb::dict& fields) {
   take("in", op.in), take("in2", op.in2), take("in3", op.in3);
   take("out", op.out), take("out2", op.out2), take("out3", op.out3);
   take("matrix", op.matrix), take("matrix2", op.matrix2);
-  take("weight", op.weight), take("weight2", op.weight2), take("bias", op.bias), take("residual", op.residual);
+  take("weight", op.weight), take("weight2", op.weight2), take("bias", op.bias), take("bias2", op.bias2), take("sinks", op.sinks);
+  take("residual", op.residual);
   take("rope_table", op.rope_table), take("layer", op.layer);
   take("heads", op.heads), take("kv_heads", op.kv_heads), take("dim", op.dim), take("count", op.count), take("window", op.window);
   take("by_logits", op.by_logits), take("gathers", op.gathers), take("renormalize", op.renormalize);
   take("writes", op.writes), take("only_if_wanted", op.only_if_wanted);
   take("eps", op.eps), take("offset", op.offset), take("scale", op.scale), take("cap", op.cap);
+  take("alpha", op.clamp.alpha), take("limit", op.clamp.limit);
   if (taken != fields.size()) throw std::invalid_argument(kind + " has a field that no operation has");
   return op;
 }

@@ -54,14 +54,16 @@ template <class RowOf> void Step::convert_pairs(const Matrix& matrix, int pairs,
   });
 }
 
-// Multiplies each active expert's matrix with its pairs. A task is a panel of an expert. take(pair, panel, sums) receives what is finished.
-template <class Take> void Step::multiply_experts(const Matrix& matrix, int pairs, int thread, const Take& take) {
+// Multiplies each active expert's matrix with its pairs and adds its bias, if any. A task is a panel of an expert. take(pair, panel, sums)
+// receives what is finished.
+template <class Take> void Step::multiply_experts(const Matrix& matrix, int bias, int pairs, int thread, const Take& take) {
   const int panels = matrix.num_panels(), average = rows_per_expert(matrix, pairs);
   const auto multiply = [&](int expert, int panel, int num_panels) {
     const int first = m.expert_starts_[expert], count = m.expert_starts_[expert + 1] - first;
     const std::size_t sums_bytes = std::size_t(count) * PANEL * 4 * num_panels;
     std::uint8_t* at = scratch(thread, sums_bytes + m.kernels_.unpacked_bytes + 64);
-    const auto epilogue = [&](int p, int row, int rows, const float* sums) {
+    const auto epilogue = [&](int p, int row, int rows, float* sums) {
+      if (bias >= 0) m.kernels_.add({sums, PANEL}, {vector(bias) + (std::size_t(expert) * panels + p) * PANEL, 0}, rows, PANEL, {sums, PANEL});
       for (int i = 0; i < rows; ++i) take(first + row + i, p, sums + std::size_t(i) * PANEL);
     };
     m.kernels_.linear({matrix, expert, panel, num_panels, operand(m.shared_operand_, matrix, average).at_row(first), count,
@@ -92,7 +94,7 @@ void Step::sum_experts(const Op& op, int row) const {
   }
 }
 
-// in [hidden], in2 weights, in3 ids -> out [hidden]: the sum over a row's experts of weight * down(act(gate x) * up x).
+// in [hidden], in2 weights, in3 ids -> out [hidden]: the sum over a row's experts of weight * down(act(gate x) * up x), each with its bias.
 void Step::experts(const Op& op, int thread) {
   const Matrix &gate_up = m.matrices_[op.matrix], &down = m.matrices_[op.matrix2];
   const int experts_per_row = width(op.in3), pairs = b.rows * experts_per_row, inner = down.k, hidden = down.n;
@@ -103,12 +105,12 @@ void Step::experts(const Op& op, int thread) {
   });
   const auto hidden_row = [&](int i) { return m.expert_hidden_.floats() + std::size_t(i) * inner; };
   convert_pairs(gate_up, pairs, thread, [&](int i) { return at(op.in, m.expert_rows_[i] / experts_per_row); });
-  multiply_experts(gate_up, pairs, thread, [&](int i, int panel, const float* sums) {
+  multiply_experts(gate_up, op.bias, pairs, thread, [&](int i, int panel, const float* sums) {
     const int column = panel * PANEL / 2, columns = std::min(PANEL / 2, inner - column);
-    if (columns > 0) m.kernels_.act_mul(op.activation, {sums, 0}, {sums + PANEL / 2, 0}, 1, columns, {hidden_row(i) + column, 0});
+    if (columns > 0) gate(op, {sums, 0}, {sums + PANEL / 2, 0}, 1, columns, {hidden_row(i) + column, 0});
   });
   convert_pairs(down, pairs, thread, hidden_row);
-  multiply_experts(down, pairs, thread, [&](int i, int panel, const float* sums) {
+  multiply_experts(down, op.bias2, pairs, thread, [&](int i, int panel, const float* sums) {
     const int column = panel * PANEL, columns = std::min(PANEL, hidden - column);
     std::memcpy(m.expert_out_.floats() + std::size_t(m.expert_rows_[i]) * hidden + column, sums, std::size_t(columns) * 4);
   });

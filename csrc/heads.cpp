@@ -153,13 +153,16 @@ void Step::attend(const Op& op, const AttentionTask& task, const AttentionTask* 
 
 AttentionState Step::partial(int index, int rows, int padded) const { return {m.partial_.floats() + m.partial_stride_ * index, rows, padded}; }
 
-// acc / running_sum -> the output.
+// acc / running_sum -> the output. A sink is a key that all rows see last, whose value is 0: it is no part of any span.
 void Step::normalize(const Op& op, const AttentionTask& task, const AttentionState& from) const {
   const int group = op.heads / op.kv_heads, first = b.sequences[task.sequence].first_row + task.row;
   const Cache& c = m.caches_[op.layer];
-  for (int i = 0; i < task.rows * group; ++i)
-    m.kernels_.normalize(from.acc + std::size_t(i) * c.padded, from.running_sum[i], c.dim,
-                         at(op.out, first + i / group) + std::size_t(task.head * group + i % group) * op.dim);
+  for (int i = 0; i < task.rows * group; ++i) {
+    const int head = task.head * group + i % group;
+    float sum = from.running_sum[i];
+    if (op.sinks >= 0) sum += std::exp(vector(op.sinks)[head] - from.running_max[i]);  // beyond float: the output is 0
+    m.kernels_.normalize(from.acc + std::size_t(i) * c.padded, sum, c.dim, at(op.out, first + i / group) + std::size_t(head) * op.dim);
+  }
 }
 
 // Merges the partial results of one task's spans, in order.

@@ -8,8 +8,14 @@
 
 namespace penstock {
 
-enum class Activation : int { none, silu, gelu, gelu_tanh };
-constexpr const char* ACTIVATIONS[] = {"none", "silu", "gelu", "gelu_tanh"};
+// Activation(gate) * up; clamped: as ClampedGate says.
+enum class Activation : int { none, silu, gelu, gelu_tanh, clamped };
+constexpr const char* ACTIVATIONS[] = {"none", "silu", "gelu", "gelu_tanh", "clamped"};
+
+// (up + 1) * gate * sigmoid(alpha * gate), gate at most `limit`, up between -limit and limit.
+struct ClampedGate {
+  float alpha = 1, limit = 0;
+};
 
 constexpr int VOCAB_BLOCK = 1024;  // logits per partial sum of exponentials
 
@@ -111,6 +117,7 @@ struct Kernels {
   // Elementwise (rows.h)
   void (*rope)(Rows heads, int count, const float* cosines, const float* sines, int pairs);
   void (*act_mul)(Activation activation, ConstRows gate, ConstRows up, int rows, int n, Rows out);
+  void (*clamped_gate)(const ClampedGate& how, ConstRows gate, ConstRows up, int rows, int n, Rows out);
   void (*add)(ConstRows a, ConstRows b, int rows, int n, Rows out);
   void (*copy)(ConstRows from, int rows, int n, Rows out);
   void (*softcap)(const float* x, float cap, int n, float* out);

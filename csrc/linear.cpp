@@ -69,7 +69,7 @@ void Step::epilogue(const Op& op, int panel, int first, int count, float* sums) 
   const ConstRows from{sums, PANEL};
   const Rows out = rows_of(op.out);
   if (op.bias >= 0) m.kernels_.add(from, {vector(op.bias) + panel * PANEL, 0}, count, op.gated() ? PANEL : columns, {sums, PANEL});
-  if (op.gated()) return m.kernels_.act_mul(op.activation, from, {sums + PANEL / 2, PANEL}, count, columns, out);
+  if (op.gated()) return gate(op, from, {sums + PANEL / 2, PANEL}, count, columns, out);
   // What the next block of rows will be added to is far apart in memory.
   for (int r = first + count; op.residual >= 0 && r < std::min(first + 2 * count, rows(op)); ++r)
     for (int c = column; c < column + columns; c += 16) __builtin_prefetch(at(op.residual, r) + c);

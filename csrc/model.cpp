@@ -108,7 +108,7 @@ void Model::add_op(const Op& op) {
   };
   check_all("buffer", {op.in, op.in2, op.in3, op.out, op.out2, op.out3, op.residual}, buffers_.size());
   check_all("matrix", {op.matrix, op.matrix2}, matrices_.size());
-  check_all("vector", {op.weight, op.weight2, op.bias}, vectors_.size());
+  check_all("vector", {op.weight, op.weight2, op.bias, op.bias2, op.sinks}, vectors_.size());
   check_all("rope table", {op.rope_table}, rope_tables_.size());
   check_all("layer", {op.layer}, caches_.size());
   if (op.kind == Kind::embed && !ops_.empty() && ops_.back().kind != Kind::embed)

@@ -25,7 +25,7 @@ constexpr const char* KINDS[] = {"embed",  "norm",    "linear", "heads",   "kv_w
 //   norm        RMS norm of in -> out: over each of `heads` vectors of `dim`, times weight + offset
 //   linear      in (normed by weight) x matrix^T + bias -> out; then activation(gate) * up, or + residual, or a soft cap
 //   heads       in [queries, keys, values] -> out: norms (weight, weight2), rotary embedding (rope_table), KV write to `layer` if
-//               `writes`, attention with scale, window and cap
+//               `writes`, attention with scale, window, cap and sinks
 //   attention   in [queries] -> out, over the keys and values in `layer`
 //   kv_write    in [keys], in2 [values] -> `layer`
 //   rope        in -> out, with rope_table
@@ -33,13 +33,15 @@ constexpr const char* KINDS[] = {"embed",  "norm",    "linear", "heads",   "kv_w
 //   gather      in -> out, of the rows that get logits
 //   softcap     in -> out, with cap             split   in -> out, out2, out3
 //   route       in [scores] -> out weights, out2 ids of the top `count` experts
-//   experts     in, in2 weights, in3 ids -> out; matrix: gate and up, matrix2: down
+//   experts     in, in2 weights, in3 ids -> out; matrix: gate and up, matrix2: down, bias and bias2: theirs, whole panels for each expert
 struct Op {
   Kind kind;
   int in = -1, in2 = -1, in3 = -1;           // buffers
   int out = -1, out2 = -1, out3 = -1;
   int matrix = -1, matrix2 = -1;
-  int weight = -1, weight2 = -1, bias = -1;  // vectors
+  int weight = -1, weight2 = -1;             // vectors
+  int bias = -1, bias2 = -1;
+  int sinks = -1;                            // a vector: for each query head the logit of a key without a value
   int residual = -1;                         // buffer that is added
   int rope_table = -1;
   int layer = -1;                            // KV layer
@@ -51,6 +53,7 @@ struct Op {
   bool gathers = false;    // rows are those that get logits, gathered from all rows of `in`
   bool renormalize = false, writes = false, only_if_wanted = false;
   float eps = 0, offset = 0, scale = 1, cap = 0;
+  ClampedGate clamp;  // of Activation::clamped
 
   bool gated() const { return activation != Activation::none; }
 };
@@ -240,11 +243,16 @@ class Step : public Work {
   void route(const Op& op, int row);
   void sort_by_expert(const Op& op, int experts);
   template <class RowOf> void convert_pairs(const Matrix& matrix, int pairs, int thread, const RowOf& row_of);
-  template <class Take> void multiply_experts(const Matrix& matrix, int pairs, int thread, const Take& take);
+  template <class Take> void multiply_experts(const Matrix& matrix, int bias, int pairs, int thread, const Take& take);
   void sum_experts(const Op& op, int row) const;
   void experts(const Op& op, int thread);
 
   void row_op(const Op& op, int row);
+  // Gate and up of `rows` rows -> out.
+  void gate(const Op& op, ConstRows gates, ConstRows ups, int rows, int n, Rows out) const {
+    if (op.activation == Activation::clamped) return m.kernels_.clamped_gate(op.clamp, gates, ups, rows, n, out);
+    m.kernels_.act_mul(op.activation, gates, ups, rows, n, out);
+  }
   void prologue(int thread);  // embeddings and rotary tables
 
   Model& m;

@@ -74,7 +74,7 @@ void Step::row_op(const Op& op, int row) {
     case Kind::norm:  // over each of `heads` vectors of `dim`
       for (int h = 0; h < op.heads; ++h) k.rms_norm(in + h * op.dim, vector(op.weight), op.eps, op.offset, op.dim, out + h * op.dim);
       break;
-    case Kind::act_mul: k.act_mul(op.activation, {in, 0}, {in + width(op.out), 0}, 1, width(op.out), {out, 0}); break;
+    case Kind::act_mul: gate(op, {in, 0}, {in + width(op.out), 0}, 1, width(op.out), {out, 0}); break;
     case Kind::add: k.add({in, 0}, {at(op.in2, row), 0}, 1, width(op.out), {out, 0}); break;
     case Kind::gather: std::memcpy(out, in, std::size_t(width(op.out)) * 4); break;
     case Kind::softcap: k.softcap(in, op.cap, width(op.out), out); break;

@@ -192,7 +192,7 @@ const Kernels table = {
     attend_bytes, attend, merge_spans, normalize,
     rms_norm,
     BF16_ELEM_BYTES, to_bf16_row, to_bf16, to_int8, takes_fixed16, to_fixed16, amx_row_bytes, fixed16_to_amx, int8_to_amx,
-    rope, act_mul, add_rows, copy_rows, softcap, softmax,
+    rope, act_mul, clamped_gate, add_rows, copy_rows, softcap, softmax,
     argmax, temperature_scale, exp_row, exp_block_sums, mass_at_least, indices_above, count_above, mask_logits};
 
 }  // namespace PENSTOCK_ISA

@@ -192,6 +192,15 @@ inline void act_mul(Activation activation, ConstRows gate, ConstRows up, int row
   }
 }
 
+inline void clamped_gate(const ClampedGate& how, ConstRows gate, ConstRows up, int rows, int n, Rows out) {
+  const F one = set1(1.0f), most = set1(how.limit), least = set1(-how.limit), by = set1(-how.alpha), lowest = set1(-88.0f / how.alpha);
+  each_vector_of(rows, n, [&](int r, int i, int left) PENSTOCK_INLINED {
+    // min and max return their second operand where one is NaN
+    const F g = min(most, load_some(gate.row(r) + i, left)), u = max(least, min(most, load_some(up.row(r) + i, left)));
+    store_some(out.row(r) + i, (u + one) * fast_div(max(lowest, g), one + exp(by * g)), left);  // the power saturates
+  });
+}
+
 inline void add_rows(ConstRows a, ConstRows b, int rows, int n, Rows out) {
   each_vector_of(rows, n, [&](int r, int i, int left) PENSTOCK_INLINED {
     store_some(out.row(r) + i, load_some(a.row(r) + i, left) + load_some(b.row(r) + i, left), left);

@@ -106,10 +106,11 @@ OPS: dict[str, OpKind] = {
     "kv_write": OpKind(
         shapes.stored, _nothing, ("layer",), "stores k, v [T, kv_heads, dim] in the step's slots of KV layer `layer`", num_inputs=2),
     "attention": OpKind(
-        shapes.flat, _attend, ("layer", "scale", "window", "softcap"), "softmax(q k^T * scale) v over the sequence so far",
-        attends=_over_heads),
+        shapes.attended, _attend, ("layer", "scale", "window", "softcap"),
+        "softmax(q k^T * scale) v over the sequence so far; a head's sink, if any, is one more score, without a value",
+        num_weights=(0, 1), attends=_over_heads),
     "act_mul": OpKind(
-        shapes.half, _per_value(3), ("activation",), "activation(first half) * second half"),
+        shapes.half, _per_value(3), ("activation",), "activation(first half) * second half, or as modelspec.ClampedSpec has it"),
     "add": OpKind(
         shapes.added, _per_value(1), (), "a + b", num_inputs=2),
     "gather": OpKind(
@@ -117,10 +118,11 @@ OPS: dict[str, OpKind] = {
     "softcap": OpKind(
         shapes.same, _per_value(2), ("cap",), "cap * tanh(x / cap)"),
     "moe_route": OpKind(
-        shapes.route, _matmul, ("num_active", "renormalize"), "softmax over experts, the top ones' weights and indices", num_weights=(1,)),
+        shapes.route, _matmul, ("num_active", "renormalize"),
+        "softmax over experts, whose scores may have a bias; the top ones' weights and indices", num_weights=(1, 2)),
     "moe_experts": OpKind(
-        shapes.experts, _expert, ("activation",), "sum over a row's experts of weight * down(act_mul(gate_up(x)))",
-        num_inputs=3, num_weights=(2,)),
+        shapes.experts, _expert, ("activation",),
+        "sum over a row's experts of weight * down(act_mul(gate_up(x))), both with biases or without", num_inputs=3, num_weights=(2, 4)),
 }
 LATENTS = "latent attention"
 PLANNED: dict[str, OpKind] = {

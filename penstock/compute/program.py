@@ -31,7 +31,11 @@ class WeightSpec:
     tuple per index of axis 0 (an expert), unless the checkpoint has the whole stack as the tensor `fused`. `parts` are the rows
     of what stands one after another in such a matrix: queries, keys, values; gate, up. `fallback` replaces tensors that a
     checkpoint may leave out; `twins` repeat the one that is named, where a checkpoint has them. `matrix` marks what a
-    quantization scheme may pack, `whole` a matrix that is not divided among devices: it makes what all heads share.
+    quantization scheme may pack, `whole` a matrix that is not divided among devices: it makes what all heads share. `bias` marks a row
+    for each of stacked matrices, which is added to what the matrix makes.
+
+    `turned` is one more tensor that has the whole stack, each matrix with rows and columns exchanged. Where `alternates`, the rows of a
+    whole stack (the values of a bias) belong to the two parts in turn.
     """
 
     name: str
@@ -44,6 +48,9 @@ class WeightSpec:
     fallback: tuple[str, ...] = ()
     twins: tuple[str, ...] = ()
     whole: bool = False
+    bias: bool = False
+    turned: str = ""
+    alternates: bool = False
 
 
 @dataclass(frozen=True, slots=True)

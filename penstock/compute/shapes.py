@@ -69,6 +69,13 @@ def flat(op: Op, buffers: Shapes, weights: Shapes) -> tuple[Shape, ...]:
     return ((rows, int(heads) * int(dim)),)
 
 
+def attended(op: Op, buffers: Shapes, weights: Shapes) -> tuple[Shape, ...]:
+    """Sinks are [heads]."""
+    for sinks in op.weights:
+        _expect(op, sinks, weights[sinks], (buffers[op.inputs[0]][1],))
+    return flat(op, buffers, weights)
+
+
 def latent(op: Op, buffers: Shapes, weights: Shapes) -> tuple[Shape, ...]:
     """The input is [T, rank + rotated], the norm's weight [rank]."""
     shape, (rank,), rotated = buffers[op.inputs[0]], weights[op.weights[0]], 2 * len(op.attrs["inv_freq"])
@@ -112,10 +119,12 @@ def route(op: Op, buffers: Shapes, weights: Shapes) -> tuple[Shape, ...]:
 
 
 def experts(op: Op, buffers: Shapes, weights: Shapes) -> tuple[Shape, ...]:
-    """gate_up is [experts, 2 * intermediate, hidden], down [experts, hidden, intermediate]."""
+    """gate_up is [experts, 2 * intermediate, hidden], down [experts, hidden, intermediate]; biases [experts, rows of the matrix]."""
     x, chosen, ids = _inputs(op, buffers)
     count, hidden, inner = weights[op.weights[1]]
     _expect(op, op.inputs[0], x, (x[0], hidden))
     _expect(op, op.inputs[2], ids, chosen)
     _expect(op, op.weights[0], weights[op.weights[0]], (count, 2 * int(inner), hidden))
+    for matrix, bias in zip(op.weights, op.weights[2:], strict=False):
+        _expect(op, bias, weights[bias], weights[matrix][:2])
     return (x,)

@@ -27,6 +27,18 @@ class RopeSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class ClampedSpec:
+    """A gate of its own: (up + 1) * gate * sigmoid(alpha * gate), the gate at most `limit` and up between -limit and limit
+    (gpt-oss: arXiv:2508.10925)."""
+
+    alpha: float
+    limit: float
+
+
+Activation = str | ClampedSpec  # silu, gelu or gelu_tanh of the gate, times up; or a gate of its own
+
+
+@dataclass(frozen=True, slots=True)
 class GatingSpec:
     """How experts are chosen where it is not by the largest of a softmax alone: first the best groups, then the best of these."""
 
@@ -45,6 +57,8 @@ class ExpertsSpec:
     renormalize: bool  # the chosen experts' weights sum to one
     shared_size: int = 0  # intermediate size of what every token is sent to beside them; 0: there is none
     gating: GatingSpec = GatingSpec()
+    projection_bias: bool = False  # of each expert
+    router_bias: bool = False  # part of the scores, for the choice and the weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +94,7 @@ class ModelSpec:
     max_position: int  # tokens
     norm_eps: float = 1e-6
     norm_offset: float = 0.0  # added to every norm weight
-    activation: str = "silu"  # silu, gelu, gelu_tanh
+    activation: Activation = "silu"
     qkv_bias: bool = False
     output_bias: bool = False
     mlp_bias: bool = False
@@ -90,6 +104,7 @@ class ModelSpec:
     embedding_scale: float = 1.0
     attention_scale: float | None = None  # None: 1 / sqrt(head_dim)
     attention_softcap: float | None = None
+    sinks: bool = False  # a logit for each query head, which adds to what its attention is divided by and has no value
     logit_softcap: float | None = None
     dtype: str = "float32"  # of the checkpoint
     latent: LatentSpec | None = None
@@ -145,14 +160,15 @@ class ModelSpec:
             return total + 3 * hidden * self.intermediate_size + (2 * self.intermediate_size + hidden) * self.mlp_bias
         experts = layer.experts
         count = experts.num_active if active else experts.num_experts
-        total += experts.num_experts * (hidden + experts.gating.bias)
+        total += experts.num_experts * (hidden + experts.gating.bias + experts.router_bias)
+        total += count * (2 * experts.intermediate_size + hidden) * experts.projection_bias
         return total + 3 * hidden * (count * experts.intermediate_size + experts.shared_size)
 
     def _attention_parameters(self, layer: LayerSpec) -> int:
         hidden, own_kv = self.hidden_size, layer.kv_source is None
         qkv_rows = self.q_size + (2 * self.kv_size if own_kv else 0)
         total = hidden * (qkv_rows + self.q_size) + qkv_rows * self.qkv_bias + hidden * self.output_bias
-        return total + (2 if own_kv else 1) * self.head_dim * self.qk_norm
+        return total + (2 if own_kv else 1) * self.head_dim * self.qk_norm + self.num_heads * self.sinks
 
     def _latent_parameters(self, latent: LatentSpec) -> int:
         """Down to the latents, their norms, and up to what heads have."""

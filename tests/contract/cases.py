@@ -6,11 +6,13 @@ from typing import Any
 import numpy as np
 
 from penstock.compute.program import KVSpec, Program
+from penstock.core.modelspec import ClampedSpec
 from tests.contract import oracle
 from tests.contract.sketch import Sketch
 
 Array = Any
 VOCAB = 96  # rows of data
+CLAMPED = ClampedSpec(alpha=1.702, limit=2.0)
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ def rope() -> Iterator[Case]:
 
 
 def act_mul() -> Iterator[Case]:
-    for activation in oracle.ACTIVATIONS:
+    for activation in (*oracle.ACTIVATIONS, CLAMPED):
         for half in (1, 17, 64):
             sketch = Sketch()
             out = sketch.op("act_mul", (sketch.table("x", normal(half, VOCAB, 2 * half) * 4),), "y", activation=activation)
@@ -140,23 +142,28 @@ def softcap() -> Iterator[Case]:
 
 def moe_route() -> Iterator[Case]:
     """Scores are multiples of 1/4, exact in every dtype; some are equal."""
-    for experts, active, renormalize in ((1, 1, True), (4, 2, True), (8, 8, True), (60, 4, False), (8, 1, False)):
+    shapes = ((1, 1, True), (4, 2, True), (8, 8, True), (60, 4, False), (8, 1, False))
+    for (experts, active, renormalize), with_bias in ((shape, with_bias) for shape in shapes for with_bias in (False, True)):
         sketch = Sketch()
         scores = np.random.default_rng(experts).integers(-12, 12, (VOCAB, experts)) / 4
         scores[5] = 0
         x = sketch.table("x", scores)
-        router = sketch.weight("router", np.eye(experts))
-        sketch.op("moe_route", (x,), ("weights", "ids"), (router,), num_active=active, renormalize=renormalize)
+        names = [sketch.weight("router", np.eye(experts))]
+        if with_bias:
+            names.append(sketch.weight("bias", np.random.default_rng(active).integers(-6, 6, experts) / 4))
+        sketch.op("moe_route", (x,), ("weights", "ids"), tuple(names), num_active=active, renormalize=renormalize)
 
         def expect(w: Mapping[str, Array], t: Array, active: int = active, renormalize: bool = renormalize) -> dict[str, Array]:
-            return dict(zip(("weights", "ids"), oracle.moe_route(oracle.wide(w["x_table"])[t], active, renormalize), strict=True))
+            scores = oracle.wide(w["x_table"])[t] + w.get("bias", 0)
+            return dict(zip(("weights", "ids"), oracle.moe_route(scores, active, renormalize), strict=True))
 
-        yield Case(f"{active} of {experts}{', renormalized' * renormalize}", sketch.program(weights="weights", ids="ids"), sketch.weights,
-                   expect, exact=("ids",))
+        told = f"{active} of {experts}{', renormalized' * renormalize}{', biased' * with_bias}"
+        yield Case(told, sketch.program(weights="weights", ids="ids"), sketch.weights, expect, exact=("ids",))
 
 
 def moe_experts() -> Iterator[Case]:
-    for experts, active, hidden, inner, liked in ((4, 2, 8, 12, None), (8, 2, 33, 7, None), (4, 4, 16, 16, None), (6, 1, 16, 20, 3)):
+    shapes = ((4, 2, 8, 12, None), (8, 2, 33, 7, None), (4, 4, 16, 16, None), (6, 1, 16, 20, 3), (3, 2, 70, 75, None))
+    for (experts, active, hidden, inner, liked), with_bias in ((shape, with_bias) for shape in shapes for with_bias in (False, True)):
         sketch = Sketch()
         scores = np.random.default_rng(experts).permuted(np.tile(np.arange(experts) / 2, (VOCAB, 1)), axis=1)
         if liked is not None:  # one expert has all rows, and the others have none
@@ -164,15 +171,20 @@ def moe_experts() -> Iterator[Case]:
         x = sketch.table("x", normal(1, VOCAB, hidden))
         router = sketch.weight("router", np.eye(experts))
         sketch.op("moe_route", (sketch.table("s", scores),), ("weights", "ids"), (router,), num_active=active, renormalize=True)
-        gate_up = sketch.weight("gate_up", normal(2, experts, 2 * inner, hidden) * 0.4)
-        down = sketch.weight("down", normal(3, experts, hidden, inner) * 0.4)
-        out = sketch.op("moe_experts", (x, "weights", "ids"), "y", (gate_up, down), activation="silu")
+        names = [sketch.weight("gate_up", normal(2, experts, 2 * inner, hidden) * 0.4)]
+        names.append(sketch.weight("down", normal(3, experts, hidden, inner) * 0.4))
+        if with_bias:
+            names += [sketch.weight("gate_up_bias", normal(4, experts, 2 * inner)), sketch.weight("down_bias", normal(5, experts, hidden))]
+        activation = CLAMPED if with_bias else "silu"
+        out = sketch.op("moe_experts", (x, "weights", "ids"), "y", tuple(names), activation=activation)
 
-        def expect(w: Mapping[str, Array], t: Array, active: int = active) -> dict[str, Array]:
+        def expect(w: Mapping[str, Array], t: Array, active: int = active, names: list[str] = names, activation: Any = activation,
+                   ) -> dict[str, Array]:
             routed = oracle.moe_route(oracle.wide(w["s_table"])[t], active, True)
-            return {"out": oracle.moe_experts(oracle.wide(w["x_table"])[t], routed, w["gate_up"], w["down"], "silu")}
+            return {"out": oracle.moe_experts(oracle.wide(w["x_table"])[t], routed, tuple(w[name] for name in names), activation)}
 
-        yield Case(f"{active} of {experts}{', one liked by all' * (liked is not None)}", sketch.program(out=out), sketch.weights, expect)
+        told = f"{active} of {experts} over {hidden}{', one liked by all' * (liked is not None)}{', biased and clamped' * with_bias}"
+        yield Case(told, sketch.program(out=out), sketch.weights, expect)
 
 
 @dataclass(frozen=True)
@@ -184,9 +196,11 @@ class Heads:
     dim: int
     window: int | None = None
     softcap: float | None = None
+    sinks: float | None = None  # the first head's; the second has one less, and so on
 
     def __str__(self) -> str:
         extras = f", window {self.window}" * (self.window is not None) + f", capped at {self.softcap}" * (self.softcap is not None)
+        extras += f", sinks from {self.sinks}" * (self.sinks is not None)
         return f"{self.heads} over {self.kv_heads} heads of {self.dim}{extras}"
 
 
@@ -199,13 +213,14 @@ def attending(how: Heads) -> Case:
     scale = 1.5 * how.dim**-0.5
     for layer, kv in enumerate((("k", "v"), ("v", "k"))):
         sketch.op("kv_write", kv, (), layer=layer)
+    sinks = () if how.sinks is None else (sketch.weight("sinks", how.sinks - np.arange(how.heads)),)
     for layer, name in enumerate(("first", "second")):
-        sketch.op("attention", ("q",), name, layer=layer, scale=scale, window=how.window, softcap=how.softcap)
+        sketch.op("attention", ("q",), name, sinks, layer=layer, scale=scale, window=how.window, softcap=how.softcap)
 
     def expect(w: Mapping[str, Array], t: Array) -> dict[str, Array]:
         q, k, v = np.split(oracle.wide(w["qkv_table"])[t].reshape(len(t), -1, how.dim), np.cumsum(heads)[:-1], axis=1)
-        return {"first": oracle.attention(q, k, v, scale, how.window, how.softcap),
-                "second": oracle.attention(q, v, k, scale, how.window, how.softcap)}
+        return {name: oracle.attention((q, *kv), scale, how.window, how.softcap, w.get("sinks"))
+                for name, kv in (("first", (k, v)), ("second", (v, k)))}
 
     return Case(str(how), sketch.program(first="first", second="second"), sketch.weights, expect)
 
@@ -216,6 +231,8 @@ def attention() -> Iterator[Case]:
         Heads(6, 3, 5),
         Heads(4, 2, 16, window=1), Heads(4, 2, 16, window=5), Heads(2, 1, 16, window=130), Heads(2, 1, 16, window=1000),
         Heads(4, 4, 16, softcap=2.0), Heads(4, 1, 32, window=40, softcap=50.0),
+        Heads(8, 2, 64, sinks=4.0), Heads(6, 3, 5, window=128, sinks=1.0), Heads(2, 1, 16, sinks=95.0), Heads(1, 1, 16, sinks=-95.0),
+        Heads(4, 1, 32, window=3, softcap=5.0, sinks=3.0),
     ):
         yield attending(how)
 

@@ -7,7 +7,7 @@ import numpy as np
 from penstock.compute.models.decoder import build
 from penstock.compute.models.names import TensorNames
 from penstock.compute.program import Program
-from penstock.core.modelspec import ExpertsSpec, LayerSpec, ModelSpec, RopeSpec
+from penstock.core.modelspec import ClampedSpec, ExpertsSpec, LayerSpec, ModelSpec, RopeSpec
 
 ROPE = RopeSpec(theta=10000.0, dim=16)
 PLAIN = ModelSpec(
@@ -23,6 +23,11 @@ SPECS = {
         layers=(
             LayerSpec(window=150, rope=ROPE, experts=ExpertsSpec(7, 2, 24, True)),
             LayerSpec(rope=ROPE, experts=ExpertsSpec(3, 3, 40, False)))),
+    "sinks and biased experts": replace(
+        PLAIN, activation=ClampedSpec(1.702, 1.0), qkv_bias=True, output_bias=True, sinks=True,
+        layers=(
+            LayerSpec(window=128, rope=ROPE, experts=ExpertsSpec(7, 3, 40, True, projection_bias=True, router_bias=True)),
+            LayerSpec(rope=ROPE, experts=ExpertsSpec(3, 2, 24, True, projection_bias=True, router_bias=True)))),
     "odd sizes and shared keys": replace(
         PLAIN, vocab_size=61, hidden_size=31, num_heads=3, num_kv_heads=1, head_dim=10, intermediate_size=37, mlp_bias=True,
         activation="gelu",

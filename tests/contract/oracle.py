@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 from scipy.special import erf
 
+from penstock.core.modelspec import ClampedSpec
+
 Array = Any
 
 
@@ -34,8 +36,11 @@ ACTIVATIONS = {
 }
 
 
-def act_mul(x: Array, activation: str) -> Array:
+def act_mul(x: Array, activation: str | ClampedSpec) -> Array:
     gate, up = np.split(x, 2, axis=-1)
+    if isinstance(activation, ClampedSpec):
+        gate, up = np.minimum(gate, activation.limit), np.clip(up, -activation.limit, activation.limit)
+        return gate * (up + 1) / (1 + np.exp(-activation.alpha * gate))
     return ACTIVATIONS[activation](gate) * up
 
 
@@ -48,8 +53,10 @@ def softmax(x: Array) -> Array:
     return powers / powers.sum(-1, keepdims=True)
 
 
-def attention(q: Array, k: Array, v: Array, scale: float, window: int | None = None, softcap: float | None = None) -> Array:
-    """One sequence from its beginning: q [n, heads, dim], k and v [n, kv_heads, dim] -> [n, heads * dim]."""
+def attention(qkv: tuple[Array, Array, Array], scale: float, window: int | None = None, softcap: float | None = None,
+              sinks: Array | None = None) -> Array:
+    """One sequence from its beginning: q [n, heads, dim], k and v [n, kv_heads, dim], sinks [heads] -> [n, heads * dim]."""
+    q, k, v = qkv
     group = q.shape[1] // k.shape[1]
     distance = np.subtract.outer(np.arange(len(q)), np.arange(len(q)))
     seen = (distance >= 0) & (distance < (window or len(q)))
@@ -58,7 +65,10 @@ def attention(q: Array, k: Array, v: Array, scale: float, window: int | None = N
         scores = q[:, head] @ k[:, head // group].T * scale
         if softcap is not None:
             scores = softcap * np.tanh(scores / softcap)
-        out.append(softmax(np.where(seen, scores, -np.inf)) @ v[:, head // group])
+        scores = np.where(seen, scores, -np.inf)
+        if sinks is not None:  # one more key for all, whose value is 0
+            scores = np.concatenate([scores, np.full((len(q), 1), sinks[head], dtype=np.float64)], axis=1)
+        out.append(softmax(scores)[:, : len(q)] @ v[:, head // group])
     return np.concatenate(out, axis=-1)
 
 
@@ -70,9 +80,13 @@ def moe_route(scores: Array, num_active: int, renormalize: bool) -> tuple[Array,
     return (chosen / chosen.sum(-1, keepdims=True) if renormalize else chosen), ids
 
 
-def moe_experts(x: Array, routed: tuple[Array, Array], gate_up: Array, down: Array, activation: str) -> Array:
+def moe_experts(x: Array, routed: tuple[Array, Array], weights: tuple[Array, ...], activation: str | ClampedSpec) -> Array:
+    """`weights`: of gate and up, of down, and the biases of both, if any."""
+    gate_up, down, *biases = weights
     out = np.zeros(x.shape)
     for row in range(len(x)):
         for weight, expert in zip(routed[0][row], routed[1][row], strict=True):
-            out[row] += weight * linear(act_mul(linear(x[row], gate_up[expert]), activation), down[expert])
+            gate_up_bias, down_bias = (bias[expert] for bias in biases) if biases else (None, None)
+            inner = act_mul(linear(x[row], gate_up[expert], gate_up_bias), activation)
+            out[row] += weight * linear(inner, down[expert], down_bias)
     return out

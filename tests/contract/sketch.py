@@ -44,8 +44,10 @@ class Sketch:
         """`outputs` without logits get some: rows of the first buffer, as a program always ends in logits."""
         if "logits" not in outputs:
             outputs["logits"] = self.op("gather", (self._ops[0].outputs[0],), "rows")
-        matrices = {name for op in self._ops if op.kind in ("linear", "moe_experts") for name in op.weights}
-        specs = {name: WeightSpec(name, array.shape, matrix=name in matrices and array.ndim > 1) for name, array in self.weights.items()}
+        matrices = {name for op in self._ops if op.kind in ("linear", "moe_experts") for name in op.weights[:2]}
+        biases = {name for op in self._ops if op.kind == "moe_experts" for name in op.weights[2:]}
+        specs = {name: WeightSpec(name, array.shape, matrix=name in matrices and array.ndim > 1, bias=name in biases)
+                 for name, array in self.weights.items()}
         program = Program(tuple(self._ops), self._buffers, specs, self.kv, vocab_size=0, max_position=4096, outputs=outputs,
                           inputs=self._inputs)
         check(program)

@@ -58,7 +58,7 @@ def check(participant: Participant, name: str, story: Story) -> None:
 
 # One head of keys, which two threads share by spans of 1,024 tokens where rows are few.
 LONG = replace(
-    PLAIN, num_kv_heads=1, max_position=4096,
+    PLAIN, num_kv_heads=1, max_position=4096, sinks=True,
     layers=(LayerSpec(rope=ROPE), LayerSpec(rope=ROPE, window=700), LayerSpec(rope=ROPE, window=1500)))
 
 

@@ -92,6 +92,6 @@ def test_attention_shapes(participant: Participant, case: Case) -> None:
 
 @each_participant()
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES.keys())
-@pytest.mark.parametrize("how", [Heads(4, 2, 16), Heads(3, 1, 8, window=20)], ids=str)
+@pytest.mark.parametrize("how", [Heads(4, 2, 16), Heads(3, 1, 8, window=20), Heads(4, 2, 16, window=40, sinks=2.0)], ids=str)
 def test_attention_over_blocks(participant: Participant, how: Heads, story: Story) -> None:
     check(participant, attending(how), story)

@@ -26,8 +26,8 @@ def make(config: Any, kind: str = "AutoModelForCausalLM", dtype: str = "float32"
     """A model with weights large enough that a wrong mask, scale or rotation shows, and no norm or bias at its neutral value."""
     with seeded(seed), torch.no_grad():
         model = getattr(transformers, kind).from_config(config, attn_implementation="eager").eval()
-        for weight in model.parameters():
-            if weight.dim() > 1:
+        for name, weight in model.named_parameters():
+            if weight.dim() > 1 and not name.endswith("bias"):
                 weight.mul_(3)
             else:
                 weight.add_(0.3 * torch.randn_like(weight))

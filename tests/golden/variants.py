@@ -68,4 +68,10 @@ VARIANTS: dict[str, Variant] = {
     "qwen3-moe-sparse": ("Qwen3MoeConfig", {
         "num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 40, "head_dim": 16, "norm_topk_prob": False,
         "decoder_sparse_step": 2, "mlp_only_layers": [1], "num_hidden_layers": 5, "use_sliding_window": True, "sliding_window": 20}),
+    "gpt-oss": ("GptOssConfig", {
+        "num_local_experts": 6, "num_experts_per_tok": 3, "head_dim": 16, "sliding_window": 16, "swiglu_limit": 0.4}),
+    "gpt-oss-square": ("GptOssConfig", {  # matrices that do not tell whether they are turned
+        "intermediate_size": 64, "num_local_experts": 4, "num_experts_per_tok": 4, "head_dim": 8, "sliding_window": 100,
+        "num_hidden_layers": 3, "layer_types": ["full_attention", *MIXED], "swiglu_limit": 3.0, "swiglu_alpha": 1.1,
+        "attention_bias": False, "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}}),
 }

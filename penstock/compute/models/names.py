@@ -40,6 +40,12 @@ class TensorNames:
     expert_down: Templates = (LAYER + "mlp.experts.{e}.down_proj.weight",)
     fused_expert_gate_up: str = ""  # one tensor [experts, 2 * intermediate, hidden] instead
     fused_expert_down: str = ""
+    turned_expert_gate_up: str = ""  # or [experts, hidden, 2 * intermediate]
+    turned_expert_down: str = ""
+    expert_gate_up_bias: str = ""  # [experts, 2 * intermediate]
+    expert_down_bias: str = ""
+    alternates: bool = False  # gate and up take turns in these tensors of all experts
+    sinks: Templates = (LAYER + "self_attn.sinks",)
     aliases: tuple[tuple[str, str], ...] = (("model.", ""),)
 
 

@@ -1,4 +1,4 @@
-"""What quantization_config says of how a checkpoint's matrices are stored. It is planned with alone: nothing loads such a checkpoint.
+"""What quantization_config says of how a checkpoint's matrices are stored. All but MXFP4 is planned with alone: nothing loads it.
 
 Sizes are those of the files: codes, scales, zero points and what else stands beside them, as the methods' own libraries write them.
 """
@@ -18,7 +18,7 @@ from penstock.core.errors import ModelError
 Config = Mapping[str, Any]
 QUANTIZATION = ("quantization_config", "compression_config")
 COMPRESSED = "compressed-tensors"
-FP8, INT8 = "fp8", "int8"
+FP8, INT8, MXFP4 = "fp8", "int8", "mxfp4"
 ORIGINAL = "the original in float32, float16 or bfloat16"
 REGEX = "re:"
 SPARSE = ("marlin-24",)  # a layout of compressed-tensors that does not say so
@@ -86,6 +86,10 @@ class Quantization:
         return " and ".join(dict.fromkeys(kind.told for _, kind in self.kinds))
 
     @property
+    def served(self) -> bool:
+        return self.method == MXFP4
+
+    @property
     def product(self) -> str | None:
         """What codes are multiplied in; None: in the type of all else, as where kinds differ."""
         products = {kind.product for _, kind in self.kinds}
@@ -114,9 +118,15 @@ def quantization_of(config: Config) -> Quantization | None:
 def refuse_quantized(config: Config) -> None:
     """Raises ModelError for a checkpoint that nothing loads."""
     found = quantization_of(config)
-    if found is not None:
+    if found is not None and not found.served:
         raise ModelError(f"the checkpoint is quantized with {found.method} ({found.told}), which Penstock plans for, but does not serve "
                          f"yet: use {ORIGINAL}")
+
+
+def is_microscaled(config: Config) -> bool:
+    """Whether its experts are stored in MXFP4. Raises ModelError as `quantization_of` does."""
+    found = quantization_of(config)
+    return found is not None and found.method == MXFP4
 
 
 def planned_codings(program: Program, found: Quantization, tables: set[str]) -> Callable[[str], PlannedCoding | None]:
@@ -174,6 +184,11 @@ def _fp8(fields: Fields) -> Quantization:
     """DeepSeek's blocks with float32 scales, or a scale a matrix as AutoFP8 has it."""
     rows, columns = _block(fields, "weight_block_size") or (0, 0)
     return Quantization(FP8, [(None, Kind(FP8, 8, SINGLE, columns, rows, product=FP8))], _left_out(fields))
+
+
+def _mxfp4(fields: Fields) -> Quantization:
+    """Of experts alone: a byte for each 32 columns."""
+    return Quantization(MXFP4, [(Names(["experts"]), Kind(MXFP4, 4, 8, 32))], _left_out(fields))
 
 
 def _fbgemm(fields: Fields) -> Quantization:
@@ -300,5 +315,5 @@ def _left_out(fields: Fields, besides: Sequence[str] = ()) -> Names:
 
 METHODS: Mapping[str, Callable[[Fields], Quantization]] = {
     FP8: _fp8, "fbgemm_fp8": _fbgemm, COMPRESSED: _compressed, "awq": _awq, "gptq": _gptq, "bitsandbytes": _bitsandbytes,
-    "modelopt": _modelopt,
+    "modelopt": _modelopt, MXFP4: _mxfp4,
 }

@@ -86,9 +86,10 @@ class Codes:
         wide = self.scales.astype(np.float32)
         return wide if self.units is None else wide * self.units[:, None]
 
-    def rows(self, start: int, stop: int) -> "Codes":
-        mins, units = (None if each is None else each[start:stop] for each in (self.mins, self.units))
-        return replace(self, codes=self.codes[start:stop], scales=self.scales[start:stop], mins=mins, units=units)
+    def rows(self, start: int, stop: int | None, step: int = 1) -> "Codes":
+        part = slice(start, stop, step)
+        mins, units = (None if each is None else each[part] for each in (self.mins, self.units))
+        return replace(self, codes=self.codes[part], scales=self.scales[part], mins=mins, units=units)
 
     def widened(self, to: Coding) -> "Codes":
         """The same numbers in another coding. Raises ValueError unless it holds them exactly: see `Coding.joined`."""

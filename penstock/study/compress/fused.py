@@ -20,11 +20,11 @@ def per_row(x: Tensor) -> Tensor:
 
 
 def attention(run: Any, op: Op, inputs: list[Tensor], weights: list[Tensor]) -> Tensor:
-    """Causal; a soft cap and a window that is shorter than the sequences are left to the plain form."""
+    """Causal; sinks, a soft cap and a window that is shorter than the sequences are left to the plain form."""
     k, v = run.stored[op.attrs["layer"]]
     window = op.attrs["window"]
-    if op.attrs["softcap"] is not None or (window is not None and window < run.length):
-        how = plain.Attention(op.attrs["scale"], window, op.attrs["softcap"])
+    if weights or op.attrs["softcap"] is not None or (window is not None and window < run.length):
+        how = plain.Attention(op.attrs["scale"], window, op.attrs["softcap"], *weights)
         return plain.dense(run.xp, inputs[0], k, v, run.length, how)
     v = v.contiguous()
     q, k, v = (per_head(x.to(v.dtype), run.length) for x in (inputs[0], k, v))

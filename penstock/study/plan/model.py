@@ -68,8 +68,9 @@ class Model:
         self._row_values = _row_values(self.program)
         self._coding = codings_of(self.program, found.source)
         self.quantization = quantization_of(found.source.config)
-        quantized = () if self.quantization is None else (f"a loader for {self.quantization.method} checkpoints",)
-        self._unserved = unserved_ops(self.program) + quantized
+        self._unserved = unserved_ops(self.program)
+        if self.quantization is not None and not self.quantization.served:
+            self._unserved += (f"a loader for {self.quantization.method} checkpoints",)
         self._made: dict[tuple[str, str], Stored] = {}
 
     @property

@@ -105,7 +105,7 @@ def test_what_gptqmodel_says_of_single_modules() -> None:
     ({"quant_method": "bitsandbytes"}, "load_in_4bit null, but it must be true, or load_in_8bit"),
     ({**BLOCKS, "weight_block_size": [True, 128]}, "weight_block_size [True, 128], but it must be a list"),
     ({"quant_method": "a\nb"}, "quantized with 'a\\nb', which is not known"),
-    ({"quant_method": "mxfp4"}, "quantized with mxfp4, which is not known"),
+    ({"quant_method": "mxfp5"}, "quantized with mxfp5, which is not known"),
     ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "quantized with NVFP4 of modelopt, which is not known"),
     ({"quant_method": "modelopt"}, "no quantization_config.quant_algo"),
     (compressed({"num_bits": 4, "type": "float", "strategy": "group", "group_size": 16}), "with fp4 of compressed-tensors, which is not"),

@@ -3,7 +3,7 @@ import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil
+from math import ceil, prod
 from typing import Any
 
 import numpy as np
@@ -86,8 +86,8 @@ class Cpu:
             buffers=("hidden",), tree_masks=True, least_share=LEAST_SHARE)
 
     def held_bytes(self, weight: WeightSpec, form: Form) -> int:
-        if len(weight.shape) == 1:
-            return -(-weight.shape[0] // PANEL) * PANEL * 4
+        if len(weight.shape) == 1 or weight.bias:
+            return prod(weight.shape[:-1]) * -(-weight.shape[-1] // PANEL) * PANEL * 4
         return matrix_layout(weight, form, self._weights_dtype, gated=False).num_bytes
 
     def check(self, program: Program, forms: Mapping[str, Form]) -> None:

@@ -120,10 +120,16 @@ def raw(array: Array) -> Array:
 
 
 def spread_bias(bias: Array, gated: bool) -> Array:
-    """A bias, float32, as the panels of its matrix have it."""
+    """A bias, or one for each of stacked matrices, float32, as the panels of its matrix have it."""
+    if bias.ndim > 1:
+        return np.concatenate([whole_panels(spread_bias(each, gated)) for each in bias])
     if not gated:
         return bias
     half, step = len(bias) // 2, PANEL // 2
     padded = np.zeros((2, -(-half // step) * step), dtype=np.float32)
     padded[:, :half] = bias.reshape(2, half)
     return np.ascontiguousarray(padded.reshape(2, -1, step).swapaxes(0, 1)).reshape(-1)
+
+
+def whole_panels(vector: Array) -> Array:
+    return np.pad(vector, (0, -len(vector) % PANEL))

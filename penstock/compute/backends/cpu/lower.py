@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.compute.program import Op, Program
+from penstock.core.modelspec import ClampedSpec
 
 Fields = dict[str, Any]
 
@@ -60,12 +61,17 @@ def lower(program: Program) -> list[Native]:
     return found
 
 
-def _simple(kind: str, *fields: str) -> Any:
-    def lowered(reading: Reading, op: Op) -> list[Native]:
-        names = dict(zip(("in", "in2", "in3"), op.inputs, strict=False))
-        return [Native(kind, {**names, **_outputs(op)}, fields={name: op.attrs[name] for name in fields})]
+def _add(reading: Reading, op: Op) -> list[Native]:
+    return [Native("add", {"in": op.inputs[0], "in2": op.inputs[1], **_outputs(op)})]
 
-    return lowered
+
+def _act_mul(reading: Reading, op: Op) -> list[Native]:
+    return [Native("act_mul", {"in": op.inputs[0], **_outputs(op)}, fields=_gate_fields(op))]
+
+
+def _gate_fields(op: Op) -> Fields:
+    how = op.attrs["activation"]
+    return {"activation": "clamped", "alpha": how.alpha, "limit": how.limit} if isinstance(how, ClampedSpec) else {"activation": how}
 
 
 def _outputs(op: Op) -> dict[str, str]:
@@ -123,7 +129,7 @@ def _after(reading: Reading, out: str, buffers: dict[str, str], fields: Fields) 
     """Takes in what follows a product: (the buffer that is written then, whether the product is gated)."""
     gate = reading.only_reader(out, "act_mul")
     if gate is not None:
-        fields["activation"] = gate.attrs["activation"]
+        fields.update(_gate_fields(gate))
         reading.done.add(id(gate))
         return gate.outputs[0], True
     add = reading.only_reader(out, "add")
@@ -186,7 +192,7 @@ def _split(reading: Reading, op: Op) -> list[Native]:
         return plain
     kv_heads = reading.program.kv.num_kv_heads
     fields = {"heads": op.attrs["heads"][0], "kv_heads": kv_heads, "dim": op.attrs["head_dim"], **_attention_fields(attention)}
-    taken, weights = [*q.ops, attention], {}
+    taken, weights = [*q.ops, attention], _sinks(attention)
     if q.norm is not None:
         weights["weight"] = q.norm.weights[0]
         fields.update(_norm_fields(q.norm))
@@ -226,10 +232,14 @@ def _attention_fields(op: Op) -> Fields:
     return {"layer": op.attrs["layer"], "scale": op.attrs["scale"], "window": op.attrs["window"] or 0, "cap": op.attrs["softcap"] or 0.0}
 
 
+def _sinks(op: Op) -> dict[str, str]:
+    return {"sinks": op.weights[0]} if op.weights else {}
+
+
 def _attention(reading: Reading, op: Op) -> list[Native]:
     _, heads, dim = reading.program.buffers[op.inputs[0]]
     fields = {"heads": int(heads), "kv_heads": reading.program.kv.num_kv_heads, "dim": int(dim), **_attention_fields(op)}
-    return [Native("attention", {"in": op.inputs[0], "out": op.outputs[0]}, fields=fields)]
+    return [Native("attention", {"in": op.inputs[0], "out": op.outputs[0]}, _sinks(op), fields)]
 
 
 def _rope(reading: Reading, op: Op) -> list[Native]:
@@ -246,21 +256,22 @@ def _kv_write(reading: Reading, op: Op) -> list[Native]:
 
 def _route(reading: Reading, op: Op) -> list[Native]:
     """A product and the choice; the scores stand in a buffer that the program does not name."""
-    scores = op.outputs[0] + "_scores"
+    scores, weights = op.outputs[0] + "_scores", dict(zip(("matrix", "bias"), op.weights, strict=False))
     return [
-        Native("linear", {"in": op.inputs[0], "out": scores}, {"matrix": op.weights[0]}),
+        Native("linear", {"in": op.inputs[0], "out": scores}, weights),
         Native("route", {"in": scores, **_outputs(op)}, fields={"count": op.attrs["num_active"], "renormalize": op.attrs["renormalize"]}),
     ]
 
 
 def _experts(reading: Reading, op: Op) -> list[Native]:
+    weights = dict(zip(("matrix", "matrix2", "bias", "bias2"), op.weights, strict=False))
     return [Native("experts", {"in": op.inputs[0], "in2": op.inputs[1], "in3": op.inputs[2], "out": op.outputs[0]},
-                   {"matrix": op.weights[0], "matrix2": op.weights[1]}, {"activation": op.attrs["activation"]}, gated=True)]
+                   weights, _gate_fields(op), gated=True)]
 
 
 LOWER: dict[str, Any] = {
     "embed": _embed, "rms_norm": _norm, "linear": _linear, "split_heads": _split, "rope": _rope, "kv_write": _kv_write,
-    "attention": _attention, "act_mul": _simple("act_mul", "activation"), "add": _simple("add"), "gather": _gather,
+    "attention": _attention, "act_mul": _act_mul, "add": _add, "gather": _gather,
     "softcap": lambda reading, op: [Native("softcap", {"in": op.inputs[0], "out": op.outputs[0]}, fields={"cap": op.attrs["cap"]})],
     "moe_route": _route, "moe_experts": _experts,
 }

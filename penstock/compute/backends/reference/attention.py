@@ -91,6 +91,7 @@ class Attention:
     scale: float
     window: int | None
     softcap: float | None
+    sinks: Array | None = None  # [heads]
 
 
 def paged(xp: Any, q: Array, pool: tuple[Array, Array], tiles: Tiles, how: Attention) -> Array:
@@ -123,6 +124,9 @@ def paged(xp: Any, q: Array, pool: tuple[Array, Array], tiles: Tiles, how: Atten
         total[some] = total[some] * fade + xp.sum(powers, axis=-1, keepdims=True)
         mixed[some] = mixed[some] * fade + mixture(xp, powers, seen, v)
         best[some] = new
+    if how.sinks is not None:  # in the order of rows: a tile's tokens, and for each the heads of a group
+        sinks = xp.tile(xp.reshape(xp.astype(how.sinks, xp.float32), (kv_heads, group)), (1, TILE))
+        total = total + xp.exp(sinks[None, :, :, None] - best)
     out = xp.reshape(mixed / xp.where(total == 0, 1.0, total), (count, kv_heads, TILE, group, dim))
     out = xp.reshape(xp.permute_dims(out, (0, 2, 1, 3, 4)), (count * TILE, heads * dim))
     return xp.astype(out[tiles.places], q.dtype)
@@ -160,7 +164,12 @@ def dense(xp: Any, q: Array, k: Array, v: Array, length: int, how: Attention) ->
     if how.softcap is not None:
         scores = how.softcap * xp.tanh(scores / how.softcap)
     scores = xp.where(visible(xp, positions, positions, how.window), scores, NEVER)
-    powers = xp.exp(scores - xp.max(scores, axis=-1, keepdims=True))
-    weights = powers / xp.sum(powers, axis=-1, keepdims=True)
+    top = xp.max(scores, axis=-1, keepdims=True)
+    sinks = None if how.sinks is None else xp.astype(how.sinks, xp.float32)[:, None, None]
+    if sinks is not None:
+        top = xp.maximum(top, sinks)
+    powers = xp.exp(scores - top)
+    total = xp.sum(powers, axis=-1, keepdims=True)
+    weights = powers / (total if sinks is None else total + xp.exp(sinks - top))
     mixed = xp.permute_dims(xp.matmul(xp.astype(weights, v.dtype), v), (0, 2, 1, 3))
     return xp.reshape(mixed, (-1, heads * dim))

@@ -251,7 +251,7 @@ def _kv_write(run: Step, op: Op, inputs: list[Array], weights: list[Array]) -> N
 
 def _attention(run: Step, op: Op, inputs: list[Array], weights: list[Array]) -> Array:
     layer = op.attrs["layer"]
-    how = attention.Attention(op.attrs["scale"], op.attrs["window"], op.attrs["softcap"])
+    how = attention.Attention(op.attrs["scale"], op.attrs["window"], op.attrs["softcap"], *weights)
     if run.tiles is None or run.loaded is None:
         return attention.dense(run.xp, inputs[0], *run.stored[layer], run.length, how)
     return attention.paged(run.xp, inputs[0], (run.loaded.keys[layer], run.loaded.values[layer]), run.tiles, how)
@@ -259,13 +259,16 @@ def _attention(run: Step, op: Op, inputs: list[Array], weights: list[Array]) -> 
 
 def _moe_route(run: Step, op: Op, inputs: list[Array], weights: list[Array]) -> tuple[Array, Array]:
     scores = kernels.matmul(run.xp, inputs[0], weights[0], run.rows)
+    if len(weights) > 1:
+        scores = scores + weights[1]
     return kernels.moe_route(run.xp, scores, op.attrs["num_active"], op.attrs["renormalize"])
 
 
 def _moe_experts(run: Step, op: Op, inputs: list[Array], weights: list[Array]) -> Array:
     def product(x: Array, number: int, expert: int) -> Array:
         x = kernels.to_int8(run.xp, x) if run.narrowed(op.weights[number]) else x
-        return kernels.matmul(run.xp, x, weights[number][expert, ...], run.rows)
+        out = kernels.matmul(run.xp, x, weights[number][expert, ...], run.rows)
+        return out + weights[2 + number][expert, :] if len(weights) > 2 else out
 
     experts = Experts(product, len(weights[0]), op.attrs["activation"], run.rows)
     return kernels.moe_experts(run.xp, inputs[0], (inputs[1], inputs[2]), experts)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.core.modelspec import Activation, ClampedSpec
+
 Array = Any
 ROWS = (16, 8, 4, 1)  # of a block, the best first
 ALIGNED = 16  # columns
@@ -104,8 +106,16 @@ def gelu(xp: Any, x: Array) -> Array:
 ACTIVATIONS: dict[str, Callable[[Any, Array], Array]] = {"silu": silu, "gelu": gelu, "gelu_tanh": gelu_tanh}
 
 
-def act_mul(xp: Any, x: Array, activation: str) -> Array:
+def clamped(xp: Any, gate: Array, up: Array, how: ClampedSpec) -> Array:
+    gate, up = xp.clip(gate, None, how.limit), xp.clip(up, -how.limit, how.limit)
+    return (up + 1.0) * gate / (1.0 + xp.exp(-how.alpha * gate))
+
+
+def act_mul(xp: Any, x: Array, activation: Activation) -> Array:
     half = x.shape[-1] // 2
+    if isinstance(activation, ClampedSpec):
+        wide = xp.astype(x, xp.float32)
+        return xp.astype(clamped(xp, wide[..., :half], wide[..., half:], activation), x.dtype)
     gate = xp.astype(ACTIVATIONS[activation](xp, xp.astype(x[..., :half], xp.float32)), x.dtype)
     return gate * x[..., half:]
 
@@ -133,9 +143,9 @@ def moe_route(xp: Any, scores: Array, num_active: int, renormalize: bool) -> tup
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    product: Callable[[Array, int, int], Array]  # rows times gate_up (0) or down (1) of an expert
+    product: Callable[[Array, int, int], Array]  # rows times gate_up (0) or down (1) of an expert, with its bias
     count: int
-    activation: str
+    activation: Activation
     rows: int | None  # of a block
 
 

@@ -25,8 +25,9 @@ def append(draft: Draft, x: str, i: int, kv_layer: int, max_len: int) -> str:
     if own_kv:
         k = _prepare(draft, kv[0], at + "k_norm", fill(names.k_norm, i), i, max_len)
         draft.op("kv_write", (k, kv[1]), (), layer=kv_layer)
+    sinks = (draft.weight(at + "sinks", (spec.num_heads,), fill(names.sinks, i)),) if spec.sinks else ()
     mixed = draft.op(
-        "attention", (q,), at + "attention",
+        "attention", (q,), at + "attention", sinks,
         layer=kv_layer, scale=spec.softmax_scale, window=layer.window, softcap=spec.attention_softcap,
     )
     weights = [draft.weight(at + "o", (spec.hidden_size, spec.q_size), fill(names.o, i), matrix=True)]

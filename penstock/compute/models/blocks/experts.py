@@ -3,7 +3,7 @@ from typing import Any
 
 from penstock.compute.models.blocks import mlp
 from penstock.compute.models.draft import Draft
-from penstock.compute.models.names import fill
+from penstock.compute.models.names import bias, fill
 from penstock.compute.program import WeightSpec
 from penstock.core.modelspec import ExpertsSpec, GatingSpec
 
@@ -13,23 +13,43 @@ def append(draft: Draft, x: str, i: int, experts: ExpertsSpec) -> str:
     hidden, inner, count = spec.hidden_size, experts.intermediate_size, experts.num_experts
     gate_up = draft.declare(WeightSpec(
         at + "expert_gate_up", (count, 2 * inner, hidden), stacked=tuple(fill(names.expert_gate_up, i, e) for e in range(count)),
-        fused=names.fused_expert_gate_up.format(i=i), matrix=True, parts=(inner, inner),
+        fused=names.fused_expert_gate_up.format(i=i), turned=names.turned_expert_gate_up.format(i=i), alternates=names.alternates,
+        matrix=True, parts=(inner, inner),
     ))
     down = draft.declare(WeightSpec(
         at + "expert_down", (count, hidden, inner), stacked=tuple(fill(names.expert_down, i, e) for e in range(count)),
-        fused=names.fused_expert_down.format(i=i), matrix=True,
+        fused=names.fused_expert_down.format(i=i), turned=names.turned_expert_down.format(i=i), matrix=True,
     ))
-    fed = draft.op("moe_experts", (x, *_route(draft, x, i, experts)), at + "fed", (gate_up, down), activation=spec.activation)
+    weights = (gate_up, down, *_biases(draft, i, experts))
+    fed = draft.op("moe_experts", (x, *_route(draft, x, i, experts)), at + "fed", weights, activation=spec.activation)
     if not experts.shared_size:
         return fed
     shared = mlp.Block(i, at + "shared_", experts.shared_size, names.shared_gate_up, names.shared_down)
     return draft.op("add", (fed, mlp.append(draft, x, shared)), at + "fed_by_all")
 
 
+def _biases(draft: Draft, i: int, experts: ExpertsSpec) -> tuple[str, ...]:
+    """Of gate and up, and of down: [experts, rows of the matrix] each, where the model has them."""
+    if not experts.projection_bias:
+        return ()
+    names, at, inner, count = draft.names, f"layers.{i}.", experts.intermediate_size, experts.num_experts
+    gate_up = draft.declare(WeightSpec(
+        at + "expert_gate_up_bias", (count, 2 * inner), stacked=tuple(fill(bias(names.expert_gate_up), i, e) for e in range(count)),
+        fused=names.expert_gate_up_bias.format(i=i), alternates=names.alternates, parts=(inner, inner), bias=True,
+    ))
+    down = draft.declare(WeightSpec(
+        at + "expert_down_bias", (count, draft.spec.hidden_size),
+        stacked=tuple(fill(bias(names.expert_down), i, e) for e in range(count)), fused=names.expert_down_bias.format(i=i), bias=True,
+    ))
+    return gate_up, down
+
+
 def _route(draft: Draft, x: str, i: int, experts: ExpertsSpec) -> tuple[str, str]:
     """(weights, indices) of the experts that are chosen, [T, active] each."""
     names, at, gating, count = draft.names, f"layers.{i}.", experts.gating, experts.num_experts
     weights = [draft.weight(at + "router", (count, draft.spec.hidden_size), fill(names.router, i))]
+    if experts.router_bias:
+        weights.append(draft.weight(at + "router_bias", (count,), fill(bias(names.router), i)))
     chosen, attrs = (at + "expert_weights", at + "expert_ids"), {"num_active": experts.num_active, "renormalize": experts.renormalize}
     if gating == GatingSpec():
         draft.op("moe_route", (x,), chosen, tuple(weights), **attrs)

@@ -14,6 +14,7 @@ TABLE = Table("architecture", {
     "SmolLM3ForCausalLM": "penstock.compute.models.families.smollm3:FAMILY",
     "MixtralForCausalLM": "penstock.compute.models.families.mixtral:FAMILY",
     "Qwen3MoeForCausalLM": "penstock.compute.models.families.qwen3_moe:FAMILY",
+    "GptOssForCausalLM": "penstock.compute.models.families.gpt_oss:FAMILY",
     "DeepseekV2ForCausalLM": "penstock.compute.models.families.deepseek:V2",
     "DeepseekV3ForCausalLM": "penstock.compute.models.families.deepseek:V3",
 })

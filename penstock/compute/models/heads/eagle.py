@@ -31,11 +31,11 @@ def build(spec: ModelSpec, names: TensorNames) -> Program:
 
 def one_layer(spec: ModelSpec) -> ModelSpec:
     """The target's shape with one dense layer, which sees all tokens and rotates as the target's last layer does that rotates, of those
-    that see all tokens if there are any."""
+    that see all tokens if there are any. It has no sinks."""
     rotating = sorted((layer for layer in spec.layers if layer.rope is not None), key=lambda layer: layer.window is None)
     experts = spec.layers[-1].experts
     inner = spec.intermediate_size if experts is None else experts.num_active * experts.intermediate_size
-    return replace(spec, layers=(LayerSpec(rope=rotating[-1].rope if rotating else None),), intermediate_size=inner)
+    return replace(spec, layers=(LayerSpec(rope=rotating[-1].rope if rotating else None),), intermediate_size=inner, sinks=False)
 
 
 def own_names(names: TensorNames) -> TensorNames:

@@ -11,7 +11,8 @@ from penstock.core.modelspec import GatingSpec, ModelSpec
 # Keys of a file's metadata. `MODEL` is for people; a file may lack it.
 KIND, TARGET, SHAPE, MODEL = "penstock.kind", "penstock.target", "penstock.shape", "penstock.model"
 # Facts that the first stamps did not know, with what says that a model has none of it: such a model's stamp is what it was.
-LATER: Mapping[str, Any] = {"latent": None, "shared_size": 0, "gating": asdict(GatingSpec())}
+LATER: Mapping[str, Any] = {"latent": None, "shared_size": 0, "gating": asdict(GatingSpec()), "projection_bias": False,
+                            "router_bias": False, "sinks": False}
 
 
 def fingerprint(spec: ModelSpec) -> str:

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from penstock.compute.models.load import gguf
+from penstock.compute.models.load.mxfp4 import Mxfp4Checkpoint
 from penstock.compute.models.load.tensorfile import Array, TensorFile
+from penstock.compute.models.quantized import is_microscaled
 from penstock.compute.quant.codes import Codes, Coding
 from penstock.core.errors import ModelError, NoModelError
 
@@ -77,6 +79,9 @@ class FolderCheckpoint:
     def tensor(self, name: str) -> Array:
         return self._files[name].tensor(name)
 
+    def octets(self, name: str) -> Array:
+        return self._files[name].octets(name)
+
     def coding(self, name: str) -> Coding | None:
         return None
 
@@ -94,7 +99,10 @@ class FolderCheckpoint:
 
 def open_checkpoint(path: Path) -> Checkpoint:
     """A folder's checkpoint, or that of a GGUF file. Raises ModelError when a file is missing or broken."""
-    return gguf.GgufCheckpoint(path) if path.is_file() else FolderCheckpoint(path)
+    if path.is_file():
+        return gguf.GgufCheckpoint(path)
+    folder = FolderCheckpoint(path)
+    return Mxfp4Checkpoint(folder) if is_microscaled(folder.config) else folder
 
 
 def read_config(folder: Path) -> dict[str, Any]:

@@ -3,7 +3,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.compute.models.load.checkpoint import Checkpoint
 from penstock.compute.program import Program, WeightSpec
@@ -15,10 +15,13 @@ log = logging.getLogger("penstock.models")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A tensor of the checkpoint: so many rows of a weight, those of stacked matrices one after another. A vector's values are its rows."""
+    """A tensor of the checkpoint: so many rows of a weight, those of stacked matrices one after another. A vector's values are its rows.
+    See `WeightSpec` for the two ways in which the tensor may have them in another order."""
 
     tensor: str
     rows: int
+    turned: bool = False
+    alternates: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,12 @@ class Finder:
         """Raises ModelError when a tensor is missing or misshapen."""
         fused = self._find(weight.fused) if weight.fused else None
         if fused is not None:
-            return Placed((self._part(fused, weight.shape),))
+            return Placed((replace(self._part(fused, weight.shape), alternates=weight.alternates),))
+        turned = self._find(weight.turned) if weight.turned else None
+        if turned is not None:
+            count, rows, inner = weight.shape
+            part = self._part(turned, (count, inner, rows))
+            return Placed((replace(part, rows=count * rows, turned=True, alternates=weight.alternates),))
         if weight.stacked:
             return Placed(tuple(part for tensors in weight.stacked for part in self._parts(weight, tensors, weight.shape[1:])))
         parts = self._parts(weight, weight.tensors, weight.shape)

@@ -67,6 +67,13 @@ class TensorFile:
             raise ModelError(f"{name} in {self.path} is stored as {entry.dtype}; known: {', '.join(DTYPES)}")
         return self._bytes[entry.start : entry.end].view(DTYPES[entry.dtype]).reshape(entry.shape)
 
+    def octets(self, name: str) -> Array:
+        """A tensor of bytes, uint8. Raises ModelError for any other."""
+        entry = self._entries[name]
+        if entry.dtype != "U8" or math.prod(entry.shape) != entry.end - entry.start:
+            raise ModelError(f"{name} in {self.path} is stored as {entry.dtype}, where bytes (U8) are needed")
+        return self._bytes[entry.start : entry.end].reshape(entry.shape)
+
     def fingerprint(self) -> bytes:
         begin = min((entry.start for entry in self._entries.values()), default=0)
         return fingerprint(self.path, begin, [(entry.start, entry.end) for entry in self._entries.values()])

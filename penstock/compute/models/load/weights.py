@@ -9,8 +9,10 @@ import numpy as np
 
 from penstock.compute.models.load.checkpoint import Checkpoint, open_checkpoint
 from penstock.compute.models.load.find import Finder, Placed
+from penstock.compute.models.load.ordered import in_order
 from penstock.compute.models.quantized import planned_codings, quantization_of, refuse_quantized
 from penstock.compute.program import Program, WeightSpec
+from penstock.compute.quant import microscaled
 from penstock.compute.quant.codes import Codes, Coding, common
 from penstock.compute.quant.contract import QuantScheme
 from penstock.compute.quant.none import Stored
@@ -117,7 +119,10 @@ def codings_of(program: Program, source: Any) -> Callable[[str], Coding | None]:
     if source.stored is not None:
         return stored_codings(program, open_checkpoint(source.path))
     found = quantization_of(source.config)
-    return (lambda name: None) if found is None else planned_codings(program, found, tables_of(program))
+    if found is None:
+        return lambda name: None
+    planned = planned_codings(program, found, tables_of(program))
+    return (lambda name: planned(name) and microscaled.coding()) if found.served else planned
 
 
 def stored_codings(program: Program, checkpoint: Checkpoint) -> Callable[[str], Coding | None]:
@@ -170,8 +175,13 @@ class Weights(Mapping[str, Weight]):
 
     def _matrix(self, spec: WeightSpec) -> Iterator[Array | Codes]:
         placed = self._placed[spec.name]
-        step = max(1, PIECE // spec.shape[-1] // PANEL) * PANEL
         for part in placed.parts:
+            if part.turned or part.alternates:
+                for rows in in_order(self._checkpoint, part, spec):
+                    yield self._formed(spec, rows)
+                    self._took(spec, rows.shape[0])
+                continue
+            step = max(1, PIECE // spec.shape[-1] // PANEL) * PANEL
             for start in range(0, part.rows, step):
                 stop = min(start + step, part.rows)
                 rows = self._checkpoint.rows(part.tensor, start, stop)

@@ -52,7 +52,7 @@ def test_gradients_are_those_of_finite_differences(name: str) -> None:
     for each, weight in loaded.weights.items():
         direction = torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
         slope = float((weight.grad * direction).sum())
-        step = 2e-2 / float(direction.norm())
+        step = 5e-3 / float(direction.norm())  # no token is sent to other experts for it
         with torch.no_grad():
             weight += step * direction
             above = float(loss())

@@ -58,6 +58,10 @@ OLDER: list[tuple[str, str, Config]] = [
     ("Qwen3MoeForCausalLM", "Qwen3MoeConfig", {**MOE, "num_experts": 8, "norm_topk_prob": True, "head_dim": 16}),
     ("Qwen3MoeForCausalLM", "Qwen3MoeConfig", {
         **MOE, "num_experts": 8, "decoder_sparse_step": 3, "mlp_only_layers": [2], "use_sliding_window": True, "sliding_window": 5}),
+    ("GptOssForCausalLM", "GptOssConfig", {}),
+    ("GptOssForCausalLM", "GptOssConfig", {
+        "rope_theta": 2e5, "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "beta_fast": 16.0, "original_max_position_embeddings": 64},
+        "num_local_experts": 8, "swiglu_limit": 5.0, "layer_types": ["full_attention", "sliding_attention"] * 4, "sliding_window": 9}),
 ]
 
 
@@ -98,6 +102,9 @@ REFUSED: list[tuple[str, Config, str]] = [
     ("LlamaForCausalLM", {"layer_types": "full"}, "layer_types 'full', but it must be a list"),
     ("LlamaForCausalLM", {"attention_sink_size": 4}, "attention_sink_size 4, which is not supported"),
     ("LlamaForCausalLM", {"is_encoder_decoder": True}, "is_encoder_decoder true"),
+    ("GptOssForCausalLM", {"hidden_act": "gelu"}, "hidden_act 'gelu', but it must be silu in this architecture"),
+    ("GptOssForCausalLM", {"swiglu_limit": 0}, "swiglu_limit 0, but it must be a number above 0"),
+    ("GptOssForCausalLM", {"num_experts_per_tok": 9, "num_local_experts": 8}, "at most the number of experts, 8"),
     ("LlamaForCausalLM", {"quantization_config": {"quant_method": "hqq"}}, "quantized with hqq, which is not known: Penstock plans for"),
     ("LlamaForCausalLM", {"compression_config": {"format": "pack"}}, "compression_config.config_groups null, but it must be an object"),
     ("LlamaForCausalLM", {"torch_dtype": "int8"}, "dtype 'int8'; known: float32, float16, bfloat16"),

@@ -16,6 +16,15 @@ LLAMA3_ROPE = {
 QWEN3 = {"rope_theta": 1000000, "rms_norm_eps": 1e-6, "use_sliding_window": False, "sliding_window": None, "attention_bias": False,
          "max_position_embeddings": 40960, "vocab_size": 151936, "rope_scaling": None, "head_dim": 128}
 GEMMA = {"hidden_activation": "gelu_pytorch_tanh", "attention_bias": False, "rms_norm_eps": 1e-6}
+GPT_OSS = {
+    "architectures": ["GptOssForCausalLM"], "attention_bias": True, "experts_per_token": 4, "head_dim": 64, "hidden_act": "silu",
+    "hidden_size": 2880, "initial_context_length": 4096, "intermediate_size": 2880, "max_position_embeddings": 131072,
+    "num_attention_heads": 64, "num_experts_per_tok": 4, "num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 150000,
+    "rope_scaling": {"beta_fast": 32.0, "beta_slow": 1.0, "factor": 32.0, "original_max_position_embeddings": 4096, "rope_type": "yarn",
+                     "truncate": False},
+    "sliding_window": 128, "swiglu_limit": 7.0, "tie_word_embeddings": False, "vocab_size": 201088,
+    "quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router",
+                                                                                 "model.embed_tokens", "lm_head"]}}
 # In the form of their publication: rope_theta, rope_scaling, torch_dtype, sliding_window_pattern.
 PUBLISHED: dict[str, tuple[int, Config]] = {
     "Llama-2-7b": (6_738_415_616, {
@@ -80,6 +89,8 @@ PUBLISHED: dict[str, tuple[int, Config]] = {
         "architectures": ["MixtralForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
         "num_hidden_layers": 32, "num_key_value_heads": 8, "vocab_size": 32000, "sliding_window": None, "num_local_experts": 8,
         "num_experts_per_tok": 2, "rope_theta": 1000000.0, "rms_norm_eps": 1e-5, "tie_word_embeddings": False}),
+    "gpt-oss-20b": (20_914_757_184, {**GPT_OSS, "num_hidden_layers": 24, "num_local_experts": 32}),
+    "gpt-oss-120b": (116_829_156_672, {**GPT_OSS, "num_hidden_layers": 36, "num_local_experts": 128}),
 }
 
 
@@ -99,6 +110,7 @@ def test_parameters(name: str) -> None:
     ("Mixtral-8x7B", 32 * (8 - 2), 3 * 4096 * 14336, 32000 * 4096),
     ("Qwen3-30B-A3B", 48 * (128 - 8), 3 * 2048 * 768, 151936 * 2048),
     ("Qwen3-0.6B", 0, 0, 0),  # tied: the table is the head
+    ("gpt-oss-20b", 24 * (32 - 4), 3 * 2880 * 2880 + 3 * 2880, 201088 * 2880),  # with biases: 3.6 billion
 ])
 def test_active_parameters(name: str, idle_experts: int, expert: int, embedding: int) -> None:
     assert spec_of(name).num_active_parameters() == PUBLISHED[name][0] - idle_experts * expert - embedding
@@ -123,6 +135,7 @@ def test_layers_of_the_others() -> None:
     assert {layer.window for layer in spec_of("Phi-3-mini-4k").layers} == {2047}
     assert {layer.window for layer in spec_of("Qwen2.5-7B").layers} == {None}
     assert [layer.rope is None for layer in spec_of("SmolLM3-3B").layers[:5]] == [False, False, False, True, False]
+    assert [layer.window for layer in spec_of("gpt-oss-120b").layers] == [128, None] * 18
 
 
 def test_dtypes() -> None:

@@ -13,7 +13,7 @@ from penstock.compute.backends.contract import Batch, KVLayout
 from penstock.compute.backends.reference.backend import Reference
 from penstock.compute.models.families.llama import FAMILY
 from penstock.compute.models.heads import eagle, medusa, stamp
-from penstock.core.modelspec import ExpertsSpec, LatentSpec, LayerSpec, ModelSpec, RopeSpec
+from penstock.core.modelspec import ClampedSpec, ExpertsSpec, LatentSpec, LayerSpec, ModelSpec, RopeSpec
 from tests.compute.models.heads import plain
 from tests.tiny import CONFIG, write_heads, write_model
 
@@ -121,4 +121,5 @@ def test_a_stamp_stays_what_it_was_when_specs_learn_more() -> None:
     assert stamp.fingerprint(spec) == "4b2d819a6bc16d2532d3cbf276fd1aff"
     shared = replace(layers[1], experts=ExpertsSpec(8, 2, 12, True, shared_size=5))
     assert len({stamp.fingerprint(each) for each in (
-        spec, replace(spec, layers=(layers[0], shared)), replace(spec, latent=LatentSpec(3, None, 2, 4)))}) == 3
+        spec, replace(spec, layers=(layers[0], shared)), replace(spec, latent=LatentSpec(3, None, 2, 4)), replace(spec, sinks=True),
+        replace(spec, activation=ClampedSpec(1.0, 2.0)))}) == 5
