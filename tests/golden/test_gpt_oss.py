@@ -113,6 +113,22 @@ def test_they_are_rounded_as_any_other_numbers(tmp_path: Path) -> None:
     np.testing.assert_array_equal(down.numbers(np.float32), expected.reshape(turned.shape))
 
 
+@pytest.mark.parametrize("lacking", ["gate_up_proj", "down_proj", "gate_up_proj_bias"])
+def test_a_missing_tensor_is_told_by_its_name(tmp_path: Path, lacking: str) -> None:
+    save(model_of(VARIANTS["gpt-oss"]), tmp_path)
+    for file in tmp_path.glob("*.safetensors"):
+        kept = safetensors.load_file(file)
+        kept.pop(f"model.layers.2.mlp.experts.{lacking}", None)
+        safetensors.save_file(kept, file)
+    index = tmp_path / "model.safetensors.index.json"
+    told = json.loads(index.read_text())
+    told["weight_map"].pop(f"model.layers.2.mlp.experts.{lacking}")
+    index.write_text(json.dumps(told))
+    checkpoint = open_checkpoint(tmp_path)
+    with pytest.raises(ModelError, match=rf"model\.layers\.2\.mlp\.experts\.{lacking} is missing from"):
+        load_weights(read(checkpoint.config)[1], checkpoint, "float32")
+
+
 @pytest.mark.parametrize("spoil", ["scales", "shape", "exponent", "type"])
 def test_a_broken_checkpoint_is_refused(tmp_path: Path, spoil: str) -> None:
     published(tmp_path)

@@ -51,6 +51,9 @@ class Finder:
             count, rows, inner = weight.shape
             part = self._part(turned, (count, inner, rows))
             return Placed((replace(part, rows=count * rows, turned=True, alternates=weight.alternates),))
+        first = weight.stacked[0][0] if weight.stacked else ""
+        if (weight.turned or weight.bias) and self._find(first) is None and self._checkpoint.spelled(first) == first:
+            raise ModelError(f"{weight.turned or weight.fused} is missing from {self._checkpoint.where}")
         if weight.stacked:
             return Placed(tuple(part for tensors in weight.stacked for part in self._parts(weight, tensors, weight.shape[1:])))
         parts = self._parts(weight, weight.tensors, weight.shape)

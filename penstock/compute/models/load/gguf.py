@@ -91,8 +91,10 @@ class GgufCheckpoint:
 
     def _rows(self, piece: Piece, start: int = 0, stop: int | None = None) -> tuple[gguf_blocks.Format, Array]:
         """(the type, its bytes [rows, bytes of a row])."""
-        rows = self._files[piece.tensor].rows(piece.tensor)[piece.first : piece.first + piece.count]
-        kind = self._tensors[piece.tensor].format
+        rows, kind = self._files[piece.tensor].rows(piece.tensor), self._tensors[piece.tensor].format
+        if piece.inner is None and kind.unpack is None:
+            rows = rows.reshape(-1, kind.block_bytes)
+        rows = rows[piece.first : piece.first + piece.count]
         if not piece.heads:
             return kind, rows[start:stop]
         half = piece.count // piece.heads // 2

@@ -8,7 +8,7 @@ import numpy as np
 from penstock.compute.models import hf
 from penstock.compute.models.load.gguf_config import Tensors, shared_config
 from penstock.compute.models.load.gguf_keys import Keys
-from penstock.compute.models.load.gguf_rope import Config, Vector
+from penstock.compute.models.load.gguf_rope import Config, Vector, rope_scaling
 from penstock.core.errors import ModelError
 
 Reader = Callable[[Keys, Tensors], Config]
@@ -21,7 +21,11 @@ GEMMA_NORMS = {
     "ffn_norm": "pre_feedforward_layernorm",
     "post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm",
 }
+SINKS = "self_attn.sinks"  # a tensor that has no `.weight` behind its name
 MIXTURE = {"ffn_gate_inp": "mlp.gate"} | {f"ffn_{part}_exps": f"mlp.experts.{{e}}.{part}_proj" for part in ("gate", "up", "down")}
+GPT_OSS = {
+    "ffn_gate_inp": "mlp.router", "post_attention_norm": "post_attention_layernorm", "attn_sinks": SINKS,
+}
 MIXTRAL = {"ffn_gate_inp": "block_sparse_moe.gate"} | {
     f"ffn_{part}_exps": f"block_sparse_moe.experts.{{e}}.{ours}" for part, ours in (("gate", "w1"), ("down", "w2"), ("up", "w3"))}
 
@@ -85,6 +89,18 @@ def _qwen3_moe(keys: Keys, tensors: Tensors) -> Config:
         "architectures": ["Qwen3MoeForCausalLM"], "num_experts": experts,
         "num_experts_per_tok": keys.whole("expert_used_count"), "moe_intermediate_size": keys.same("expert_feed_forward_length"),
         "norm_topk_prob": True, "mlp_only_layers": [i for i in range(layers) if f"blk.{i}.ffn_gate_inp.weight" not in tensors],
+    }
+
+
+def _gpt_oss(keys: Keys, tensors: Tensors) -> Config:
+    """What a file does not say: the gate's constants, and that YaRN's corrections are not whole numbers."""
+    experts = keys.whole("expert_count")
+    check_experts(keys, tensors, experts)
+    scaling = rope_scaling(keys, lambda name: None, keys.number("rope.freq_base", 10000.0, above=1))
+    return {
+        "architectures": ["GptOssForCausalLM"], "sliding_window": keys.whole("attention.sliding_window"), "num_local_experts": experts,
+        "num_experts_per_tok": keys.whole("expert_used_count"), "intermediate_size": keys.same("expert_feed_forward_length"),
+        "rope_parameters": None, "rope_scaling": scaling and {**scaling, "truncate": False},
     }
 
 
@@ -152,5 +168,6 @@ ARCHITECTURES: dict[str, Architecture] = {
     "gemma2": Architecture(_gemma2, {**LAYER_NAMES, **GEMMA_NORMS}, norms_plus_one=True),
     "gemma3": Architecture(_gemma3, {**LAYER_NAMES, **GEMMA_NORMS}, norms_plus_one=True),
     "phi3": Architecture(_phi3, {**LAYER_NAMES, "attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"}),
+    "gpt-oss": Architecture(_gpt_oss, {**LAYER_NAMES, **MIXTURE, **GPT_OSS}),
     "smollm3": Architecture(_plain("SmolLM3ForCausalLM"), LAYER_NAMES, paired=True),
 }

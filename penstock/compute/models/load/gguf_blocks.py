@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from penstock.compute.quant.codes import SYMMETRIC, UNSIGNED, Codes
+from penstock.compute.quant.microscaled import DOUBLED, halved_powers
 
 Array = Any
 Unpacked = tuple[Array, Array, Array | None]  # of n blocks: codes [n, values], scales [n, groups], mins like scales
@@ -154,6 +155,10 @@ def _iq4_xs(blocks: Array) -> Unpacked:
     return _nibbles(blocks["qs"]), _products(blocks, "d", six.view(np.int8) - np.int8(32)), None
 
 
+def _mxfp4(blocks: Array) -> Unpacked:
+    return _nibbles(blocks["qs"]), halved_powers(blocks["e"])[:, None], None
+
+
 HALF, BYTE = "<f2", "u1"
 FORMATS: Mapping[int, Format] = {  # by ggml's number
     0: Format("F32", np.dtype("<f4")),
@@ -170,9 +175,10 @@ FORMATS: Mapping[int, Format] = {  # by ggml's number
     13: Format("Q5_K", _layout(d=HALF, dmin=HALF, scales=(BYTE, 12), qh=(BYTE, 32), qs=(BYTE, 128)), 256, _q5_k, 8, 32),
     14: Format("Q6_K", _layout(ql=(BYTE, 128), qh=(BYTE, 64), scales=("i1", 16), d=HALF), 256, _q6_k, 8, 16),
     20: Format("IQ4_NL", _layout(d=HALF, qs=(BYTE, 16)), 32, _q4_0, 4, 32, IQ4_VALUES),
+    39: Format("MXFP4", _layout(e=BYTE, qs=(BYTE, 16)), 32, _mxfp4, 4, 32, DOUBLED),
     23: Format("IQ4_XS", _layout(d=HALF, scales_h="<u2", scales_l=(BYTE, 4), qs=(BYTE, 128)), 256, _iq4_xs, 4, 32, IQ4_VALUES),
 }
 UNREAD: Mapping[int, str] = {  # types that are known by name only
     9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S", 22: "IQ2_S", 24: "I8", 25: "I16",
-    26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4", 40: "NVFP4", 41: "Q1_0", 42: "Q2_0",
+    26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 40: "NVFP4", 41: "Q1_0", 42: "Q2_0",
 }

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from penstock.compute.models.load.gguf_architectures import Architecture
+from penstock.compute.models.load.gguf_architectures import SINKS, Architecture
 from penstock.compute.models.load.gguf_config import EMBEDDINGS, HEAD, Tensors
 from penstock.compute.models.load.gguf_rope import FACTORS, Config
 
@@ -12,6 +12,7 @@ GLOBAL = {EMBEDDINGS: "model.embed_tokens.weight", HEAD: "lm_head.weight", "outp
 HEADS = {"attn_q": "num_attention_heads", "attn_k": "num_key_value_heads", "attn_v": "num_key_value_heads"}
 LAYER = re.compile(r"blk\.(\d+)\.(.+)\.(weight|bias)")
 FAMILY_LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)\.(weight|bias)")
+EXPERTS_BIAS = "_exps.bias"  # a vector for each expert
 EXPERT = re.compile(r"(?<=\.experts\.)\d+")
 LONE_EXPERT = re.compile(r"(ffn_(?:gate|up|down))\.(\d+)")  # of older files: a tensor for each expert
 
@@ -38,7 +39,7 @@ def pieces(tensors: Tensors, kind: Architecture, config: Config) -> dict[str, Pi
     for name, tensor in tensors.items():
         if name in FACTORS:  # these are in the config
             continue
-        *outer, rows, inner = tensor.shape if len(tensor.shape) > 1 else (*tensor.shape, 0)
+        *outer, rows, inner = tensor.shape if len(tensor.shape) > 1 and not name.endswith(EXPERTS_BIAS) else (*tensor.shape, 0)
         whole = Piece(name, 0, math.prod(outer) * rows, inner or None, kind.norms_plus_one and name.endswith("norm.weight"))
         if name in GLOBAL:
             found[GLOBAL[name]] = whole
@@ -50,7 +51,7 @@ def pieces(tensors: Tensors, kind: Architecture, config: Config) -> dict[str, Pi
 def spelled(name: str, kind: Architecture) -> str:
     """What a file of this architecture would call a family's tensor, an expert's being part of that of all; `name` where there is none."""
     names = {ours: theirs for theirs, ours in GLOBAL.items()}
-    layer = FAMILY_LAYER.fullmatch(name)
+    layer = FAMILY_LAYER.fullmatch(f"{name}.weight" if name.endswith(SINKS) else name)
     if layer is None:
         return names.get(name, name)
     stem = {ours: theirs for theirs, ours in kind.names.items()}.get(EXPERT.sub("{e}", layer[2]))
@@ -74,7 +75,7 @@ def _in_layer(whole: Piece, outer: tuple[int, ...], kind: Architecture, config: 
         experts = range(outer[0]) if outer else (number,)
         for at, e in enumerate(experts):
             rows = replace(piece, first=piece.first + at * (piece.count // len(experts)), count=piece.count // len(experts))
-            found[f"model.layers.{layer[1]}.{template.format(e=e)}.{layer[3]}"] = rows
+            found[f"model.layers.{layer[1]}.{template.format(e=e)}" + (f".{layer[3]}" if template != SINKS else "")] = rows
     return found
 
 

@@ -1,5 +1,5 @@
-"""Tensors of stacked matrices whose rows stand in another order than a program's: turned, or of two parts in turn."""
-from collections.abc import Iterator
+"""Tensors of stacked matrices whose rows stand in another order than a program's: turned, or of two parts in turn. And their biases."""
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,7 @@ Array = Any
 
 
 def in_order(checkpoint: Checkpoint, part: Part, spec: WeightSpec) -> Iterator[Array | Codes]:
-    """The program's rows: one matrix at a time, or all biases at once."""
-    if spec.bias:
-        rows: Any = checkpoint.rows(part.tensor, 0, part.rows)
-        yield np.concatenate([rows[:, 0::2], rows[:, 1::2]], axis=1) if part.alternates else rows
-        return
+    """The program's rows, one matrix at a time."""
     count, rows_each, inner = spec.shape
     step = inner if part.turned else rows_each
     for start in range(0, count * step, step):
@@ -25,6 +21,12 @@ def in_order(checkpoint: Checkpoint, part: Part, spec: WeightSpec) -> Iterator[A
         if part.turned:
             matrix = matrix.T
         yield one_after_another(matrix) if part.alternates else matrix
+
+
+def biases(checkpoint: Checkpoint, parts: Sequence[Part], spec: WeightSpec) -> Array:
+    """All of them, [matrices, rows of each]: one tensor, or the vectors of each matrix one after another."""
+    whole = np.concatenate([checkpoint.tensor(part.tensor).reshape(-1) for part in parts]).reshape(spec.shape)
+    return np.concatenate([whole[:, 0::2], whole[:, 1::2]], axis=1) if parts[0].alternates else whole
 
 
 def one_after_another(matrix: Array | Codes) -> Array | Codes:

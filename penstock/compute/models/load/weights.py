@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.compute.models.load.checkpoint import Checkpoint, open_checkpoint
 from penstock.compute.models.load.find import Finder, Placed
-from penstock.compute.models.load.ordered import in_order
+from penstock.compute.models.load.ordered import biases, in_order
 from penstock.compute.models.quantized import planned_codings, quantization_of, refuse_quantized
 from penstock.compute.program import Program, WeightSpec
 from penstock.compute.quant import microscaled
@@ -175,6 +175,9 @@ class Weights(Mapping[str, Weight]):
 
     def _matrix(self, spec: WeightSpec) -> Iterator[Array | Codes]:
         placed = self._placed[spec.name]
+        if spec.bias:
+            yield self._formed(spec, biases(self._checkpoint, placed.parts, spec))
+            return self._took(spec, spec.shape[0])
         for part in placed.parts:
             if part.turned or part.alternates:
                 for rows in in_order(self._checkpoint, part, spec):

@@ -23,6 +23,7 @@ KINDS = {
     "LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "MixtralForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2",
     "Qwen3ForCausalLM": "qwen3", "Qwen3MoeForCausalLM": "qwen3moe", "GemmaForCausalLM": "gemma",
     "Gemma2ForCausalLM": "gemma2", "Gemma3ForCausalLM": "gemma3", "Phi3ForCausalLM": "phi3", "SmolLM3ForCausalLM": "smollm3",
+    "GptOssForCausalLM": "gpt-oss",
 }
 EXPERT = re.compile(r"(.*experts)\.(\d+)\.(.*)")
 EXPERTS = {"gate_proj": "ffn_gate_exps", "up_proj": "ffn_up_exps", "down_proj": "ffn_down_exps",
@@ -56,7 +57,7 @@ def write_gguf(path: Path, config: Config, tensors: Mapping[str, np.ndarray], ki
         if values.dtype == np.uint8:
             writer.add_tensor(name, values, raw_dtype=kind)
         else:
-            add_tensor(writer, name, values, Kind.F32 if values.ndim == 1 or "ffn_gate_inp" in name else kind)
+            add_tensor(writer, name, values, Kind.F32 if values.ndim == 1 or "ffn_gate_inp" in name or name.endswith("bias") else kind)
     return close(writer)
 
 
@@ -109,10 +110,11 @@ def converted(config: Config, tensors: Mapping[str, np.ndarray]) -> dict[str, np
             values = values + np.float32(1)
         expert = EXPERT.fullmatch(name)
         if expert is not None:
-            stem = EXPERTS[expert[3].removesuffix(".weight")]
-            found.setdefault(f"blk.{name.split('.')[2]}.{stem}.weight", []).append(values)
+            role, _, suffix = expert[3].rpartition(".")
+            found.setdefault(f"blk.{name.split('.')[2]}.{EXPERTS[role]}.{suffix}", []).append(values)
         else:
-            found[names.get_name(name, try_suffixes=(".weight", ".bias")) or name] = values
+            theirs = names.get_name(name, try_suffixes=(".weight", ".bias")) or name
+            found[theirs + ".weight" * theirs.endswith("sinks")] = values
     return {name: np.stack(values) if isinstance(values, list) else values for name, values in found.items()}
 
 

@@ -17,7 +17,8 @@ from penstock.compute.models.load.checkpoint import open_checkpoint
 from penstock.compute.models.load.gguf import GgufCheckpoint, generation_config
 from penstock.compute.models.load.gguf_blocks import FORMATS
 from penstock.compute.models.load.weights import load_weights
-from penstock.compute.quant.codes import Codes, stacked
+from penstock.compute.quant.codes import Codes, Coding, stacked
+from penstock.compute.quant.microscaled import DOUBLED
 from penstock.core.errors import ModelError
 from tests.compute.models.load.gguf_makers import (
     KINDS,
@@ -52,10 +53,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "gemma2": {"architectures": ["Gemma2ForCausalLM"], **GEMMA, "attn_logit_softcapping": 30.0, "final_logit_softcapping": 20.0},
     "gemma3": {"architectures": ["Gemma3ForCausalLM"], **GEMMA, "num_hidden_layers": 7, "rope_local_base_freq": 3000.0, "rope_theta": 1e6},
     "phi3": {"architectures": ["Phi3ForCausalLM"], "sliding_window": 16, "head_dim": 16},
+    "gpt-oss": {"architectures": ["GptOssForCausalLM"], "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 16,
+                "moe_intermediate_size": 96, "rope_parameters": None},
     "smollm3": {"architectures": ["SmolLM3ForCausalLM"], "num_hidden_layers": 5},
 }
 
-ROUTERS = (".mlp.gate.weight", ".block_sparse_moe.gate.weight")
+ROUTERS = (".mlp.gate.weight", ".block_sparse_moe.gate.weight", ".mlp.router.weight")
 
 
 def config_of(name: str, **changes: Any) -> dict[str, Any]:
@@ -92,6 +95,25 @@ def test_a_converted_model_is_the_model(tmp_path: Path, name: str, kind: Kind, d
     folder = open_checkpoint(write_folder(tmp_path / "folder", config, tensors))
     ours, theirs = (load_weights(program_of(config), each, "float32") for each in (checkpoint, folder))
     assert all(np.array_equal(ours[each].numbers(np.float32), theirs[each].numbers(np.float32)) for each in theirs)
+
+
+def test_gpt_oss_has_experts_in_mxfp4_and_yarn_without_whole_corrections(tmp_path: Path) -> None:
+    def scaled(writer: gguf.GGUFWriter) -> None:
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(32.0)
+        writer.add_rope_scaling_orig_ctx_len(64)
+
+    config = config_of("gpt-oss", rope_scaling={
+        "rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 64, "truncate": False})
+    tensors = tensors_of(config)
+    checkpoint = open_checkpoint(write_gguf(tmp_path / "model.gguf", config, tensors, Kind.MXFP4, scaled))
+    assert spec_of(checkpoint.config) == replace(spec_of(config), dtype="bfloat16")
+    weights = load_weights(program_of(config), checkpoint, "bfloat16")
+    gates_and_ups = weights["layers.1.expert_gate_up"]
+    assert gates_and_ups.form == Coding(4, 32, "float32", False, DOUBLED)
+    expected = [gguf.quants.dequantize(gguf.quants.quantize(tensors[f"model.layers.1.mlp.experts.{e}.{part}_proj.weight"], Kind.MXFP4),
+                                       Kind.MXFP4) for e in range(4) for part in ("gate", "up")]
+    np.testing.assert_array_equal(gates_and_ups.numbers(np.float32), np.concatenate(expected).reshape(4, -1, 64))
 
 
 @pytest.mark.parametrize("name", ["gemma", "gemma2"])
