@@ -133,7 +133,7 @@ def behind_reasoning(desk: Desk, wanted: StructuredOutputsParams, prompt: str) -
     parser = desk.parts.reasoning_parser
     if parser is None:
         return wanted
-    rules = parser.rules(prompt)
+    rules = parser.rules(prompt, special_token(desk))
     if wanted.frame is None:
         return replace(wanted, frame=Rules(f"frame: reasoning @body\n{rules}"))
     inner = wanted.frame.text.removeprefix("frame:")

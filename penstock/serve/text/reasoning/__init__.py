@@ -5,7 +5,8 @@
         @classmethod
         def suits(cls, template: str) -> bool    # whether a chat template's source speaks of this format
         @classmethod
-        def rules(cls, prompt: str) -> str       # Lark rules of `reasoning`, which comes before an answer that follows a grammar
+        # Lark rules of `reasoning`, which comes before an answer that follows a grammar; `special`: see tools.rules.Wanted
+        def rules(cls, prompt: str, special: Callable[[str], int | None] = ...) -> str
         def __init__(self, prompt: str = "")     # the rendered prompt, which may already have opened the reasoning
         answer_at: int | None                    # characters before the answer: reasoning and its tags; None: it has not begun
         def push(self, text: str) -> list[Event]                 # ReasoningDelta, ContentDelta
@@ -18,4 +19,5 @@ from penstock.core.registry import Table
 
 TABLE = Table("reasoning parser", {
     "think": "penstock.serve.text.reasoning.think:ThinkParser",
+    "harmony": "penstock.serve.text.reasoning.harmony:HarmonyParser",
 })

@@ -1,4 +1,5 @@
 """`<think>...</think>` before the answer, as DeepSeek R1, Qwen3 and many after them write it."""
+from collections.abc import Callable
 from typing import ClassVar
 
 from penstock.serve.text.answer import ContentDelta, Event, ReasoningDelta
@@ -28,7 +29,7 @@ class ThinkParser:
         return OPEN in template or CLOSE in template
 
     @classmethod
-    def rules(cls, prompt: str) -> str:
+    def rules(cls, prompt: str, special: Callable[[str], int | None] = lambda text: None) -> str:
         thought = "thought" if prompt.rstrip().endswith(OPEN) else f'("{OPEN}" thought)?'
         return f"reasoning: {thought} GAP?\nthought[lazy]: /(?s:.*)<\\/think>/\nGAP: /[ \\t\\r\\n]{{1,8}}/"
 
