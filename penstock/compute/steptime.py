@@ -29,7 +29,8 @@ KERNELS: Mapping[str, float] = {
 SILENT = frozenset(kind for kind, count in KERNELS.items() if not count)  # their bytes are moved by a neighbour
 # What every device of a tensor parallel group does whole; all else is divided.
 WHOLE = frozenset({"rms_norm", "add", "gather", "moe_route", "moe_route_grouped", "embed", "latent_write"})
-ROUNDED = {"int8": ":activations=int8", "fp8": ":activations=fp8"}  # by the type that codes are multiplied in, where rows are made to fit
+# By the type that codes are multiplied in, where rows are made to fit.
+ROUNDED = {name: f":activations={name}" for name in ("int8", "fp8", "fp4")}
 HALVES = frozenset({"attention", "latent_attention", "act_mul"})  # what the product after them makes is summed over devices
 
 
@@ -50,7 +51,11 @@ class Numbers:
     dtype: str  # that plain matrices are multiplied in, and attention
     coded: Mapping[str, int]  # bits of each weight that is stored as codes
     coded_dtype: str  # that these are multiplied in; narrower than `dtype` where rows are rounded too, so that nothing is unpacked
+    apart: Mapping[str, str] = field(default_factory=dict)  # the same of weights that are multiplied in another type
 
+    def product(self, weight: str) -> str:
+        """The type that a weight stored as codes is multiplied in."""
+        return self.apart.get(weight, self.coded_dtype)
 
     def form(self, weight: str, computed: str) -> str:
         """What `Efficiency.by_rows` calls the format of a matrix; codes are `computed` in that type."""
@@ -208,7 +213,7 @@ class Roofline:
         counts: dict[tuple[object, ...], tuple[Op, int]] = {}
         for op in self._program.ops:
             key = (op.kind, op.attrs.get("window"), *(buffers[name] for name in (*op.inputs, *op.outputs)),
-                   *((held[name], coded.get(name)) for name in op.weights))
+                   *((held[name], coded.get(name), self._numbers.product(name)) for name in op.weights))
             counts[key] = (op, counts[key][1] + 1 if key in counts else 1)
         for op, count in counts.values():
             for group in self._experts(op) if op.kind == "moe_experts" else (self._group(op),):
@@ -257,7 +262,7 @@ class Roofline:
         """What `Efficiency.reached` tells the shares of a matrix by; None for what is none, and where none are known."""
         if not self._program.weights[weight].matrix or not self._part.efficiency.by_rows:
             return None
-        return self._numbers.form(weight, self._part.computes(self._numbers.coded_dtype)), self._program.weights[weight].shape[-1]
+        return self._numbers.form(weight, self._part.computes(self._numbers.product(weight))), self._program.weights[weight].shape[-1]
 
     def _moved(self, op: Op, one: StepWork, share: float) -> float:
         """Bytes of activations for a row, on one device. What a norm reads and writes includes the residual that is summed on the way; the
@@ -285,7 +290,7 @@ class Roofline:
     def _unpacked(self, weight: str) -> int | None:
         """Bits of codes that are made numbers before they are multiplied; None where they are multiplied as they are."""
         numbers = self._numbers
-        packed = weight in numbers.coded and self._part.computes(numbers.coded_dtype) == self._part.computes(numbers.dtype)
+        packed = weight in numbers.coded and self._part.computes(numbers.product(weight)) == self._part.computes(numbers.dtype)
         return numbers.coded[weight] if packed else None
 
     def _rate(self, op: Op) -> float:
@@ -293,7 +298,8 @@ class Roofline:
         part, numbers = self._part, self._numbers
         if not op.weights or not self._program.weights[op.weights[0]].matrix:
             return part.ops["fp32"]
-        dtype = part.computes_codes(numbers.coded_dtype) if op.weights[0] in numbers.coded else part.computes(numbers.dtype)
+        coded = op.weights[0] in numbers.coded
+        dtype = part.computes_codes(numbers.product(op.weights[0])) if coded else part.computes(numbers.dtype)
         return part.ops[dtype] * part.efficiency.products[dtype]
 
     def _attends(self, attends: Attends, group: _Group, bandwidth: float) -> None:

@@ -36,10 +36,13 @@ MOST_LAYERS = 4096
 class Fields:
     """A JSON object. Its methods raise ModelError when a field is missing or is not what it must be."""
 
-    def __init__(self, config: Mapping[str, Any], defaults: Mapping[str, Any] | None = None, path: str = "") -> None:
+    def __init__(self, config: Mapping[str, Any], defaults: Mapping[str, Any] | None = None, path: str = "",
+                 file: str = "config.json") -> None:
+        """`path`: of the object in the file, with a dot at its end."""
         self._config = config
         self._defaults = defaults or {}
         self._path = path
+        self._file = file
         self._read: set[str] = set()
         self._sections: list[Fields] = []
 
@@ -51,7 +54,7 @@ class Fields:
         self._read.add(name)
         value = self._config.get(name, self._defaults.get(name, default))
         if value is MISSING:
-            raise ModelError(f"config.json has no {self._path}{name}")
+            raise ModelError(f"{self._file} has no {self._path}{name}")
         return value
 
     def whole(self, name: str, default: Any = MISSING, least: int = 1) -> int:
@@ -104,11 +107,11 @@ class Fields:
             return None
         if not isinstance(value, Mapping):
             raise self.wrong(name, "an object")
-        self._sections.append(Fields(value, defaults, f"{self._path}{name}."))
+        self._sections.append(Fields(value, defaults, f"{self._path}{name}.", self._file))
         return self._sections[-1]
 
     def wrong(self, name: str, valid: str) -> ModelError:
-        return ModelError(f"config.json says {self._path}{name} {shown(self.raw(name, None))}, but it must be {valid}")
+        return ModelError(f"{self._file} says {self._path}{name} {shown(self.raw(name, None))}, but it must be {valid}")
 
     def check_unread(self) -> None:
         """Raises ModelError for a field that would change what is computed but has not been read; logs the names of unknown ones."""
@@ -132,7 +135,7 @@ class Fields:
             return value
         value = self._defaults.get(name, default)
         if value is MISSING or value is None:
-            raise ModelError(f"config.json has no {self._path}{name}")
+            raise ModelError(f"{self._file} has no {self._path}{name}")
         return value
 
 

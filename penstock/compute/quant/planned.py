@@ -6,10 +6,12 @@ from penstock.compute.quant.codes import Coding
 
 @dataclass(frozen=True, slots=True)
 class PlannedCoding(Coding):
-    """`average`: bits of a weight, with all that is kept beside it. `told`: for people."""
+    """`average`: bits of a weight, with all that is kept beside it. `told`: for people. `product`: the type that rows are rounded to, and
+    the codes multiplied in; None: that of all else."""
 
     average: float = 0.0
     told: str = ""
+    product: str | None = None
 
     @property
     def bits_per_weight(self) -> float:

@@ -6,7 +6,8 @@ from penstock.core.hardware import Exposed, Hardware, Products, between
 
 # What computes in the place of a type that a part has no unit for, best first.
 STAND_INS: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("fp8", "int8", "int16"), ("bf16", "fp16", "fp32")), "bf16": ("fp16", "fp32"), "fp16": ("bf16", "fp32"), "fp32": ()}
+    **dict.fromkeys(("fp4", "fp8", "int8", "int16"), ("bf16", "fp16", "fp32")),
+    "bf16": ("fp16", "fp32"), "fp16": ("bf16", "fp32"), "fp32": ()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,23 @@
 """A model as the planner sees it, from its config alone: a program, and how its weights, keys and values can be stored."""
+import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from penstock.compute.models.decoder import build as build_program
+from penstock.compute.models.kinds import FP8
 from penstock.compute.models.load.weights import Forming, codings_of, tables_of
-from penstock.compute.models.quantized import FP8, quantization_of
+from penstock.compute.models.quantized import quantization_of
 from penstock.compute.ops import numel
 from penstock.compute.ops import unserved as unserved_ops
 from penstock.compute.price import Price, Storage
 from penstock.compute.program import Program
 from penstock.compute.quant.codes import Coding
 from penstock.compute.quant.contract import QuantScheme
+from penstock.compute.quant.planned import PlannedCoding
 from penstock.compute.steptime import Numbers, Split, is_whole
-from penstock.compute.weight import form_bytes
+from penstock.compute.weight import Form, form_bytes
 from penstock.core.catalogue.part import Part
 from penstock.core.errors import UsageError
 from penstock.core.hardware import COMPUTE_TYPES
@@ -78,6 +82,18 @@ class Model:
         """What the checkpoint's codes are multiplied in, where that is not the type of all else."""
         return None if self.quantization is None else self.quantization.product
 
+    def _products(self, forms: Mapping[str, Form], asked: str | None, plain: str) -> tuple[str, dict[str, str]]:
+        """The type that most of what is coded is multiplied in, and by weight that of the rest. `asked`: for all; `plain`: of what is not
+        coded."""
+        if asked is not None:
+            return asked, {}
+        own = {name: form.product or plain for name, form in forms.items() if isinstance(form, PlannedCoding)}
+        counts: Counter[str] = Counter()
+        for name, product in own.items():
+            counts[product] += math.prod(self.program.weights[name].shape)
+        most = counts.most_common(1)[0][0] if counts else plain
+        return most, {name: product for name, product in own.items() if product != most}
+
     @property
     def own_format(self) -> str:
         """The name of the weight format that the checkpoint is in."""
@@ -100,8 +116,8 @@ class Model:
         held = {name: form_bytes(form, self.program.weights[name].shape) for name, form in forms.items()}
         coded = {name: form.bits for name, form in forms.items() if isinstance(form, Coding)}
         storage = Storage(activation=DTYPE_BYTES[dtype], kv=kv, weights=held)
-        as_stored = self.product if format.scheme.bits_per_weight() is None else None
-        numbers = Numbers(storage, COMPUTE_TYPES[dtype], coded, format.product or as_stored or COMPUTE_TYPES[dtype])
+        product, apart = self._products(forms, format.product, COMPUTE_TYPES[dtype])
+        numbers = Numbers(storage, COMPUTE_TYPES[dtype], coded, product, apart)
         tables = tables_of(self.program)
         weights = self.program.weights
         whole = sum(count for name, count in held.items() if weights[name].whole or not weights[name].matrix)

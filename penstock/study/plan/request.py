@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.compute.models.load import hub
-from penstock.compute.models.load.checkpoint import read_object
+from penstock.compute.models.load.checkpoint import beside, read_object
 from penstock.core.catalogue.part import Part
 from penstock.core.catalogue.read import Catalogue
 from penstock.core.config import EngineConfig
@@ -221,7 +221,7 @@ def model_of(name: str, dtype: str | None = None) -> Model:
     with what there is."""
     file = config_file(name)
     if file is not None:
-        return Model(name, build.understand(hub.Source(name, file.parent, read_object(file))), dtype)
+        return Model(name, build.understand(hub.Source(name, file.parent, beside(file.parent, read_object(file)))), dtype)
     local, known = hub.local_path(name), known_config(name)
     if local is not None:
         return Model(name, build.look_up(EngineConfig(model=name)), dtype)

@@ -3,7 +3,9 @@ from typing import Any
 
 import pytest
 
-from penstock.compute.models.quantized import METHODS, Names, Quantization, quantization_of, refuse_quantized
+from penstock.compute.models.kinds import Names, Quantization
+from penstock.compute.models.methods import METHODS
+from penstock.compute.models.quantized import quantization_of, refuse_quantized
 from penstock.core.errors import ModelError
 
 Config = dict[str, Any]
@@ -61,7 +63,7 @@ def test_bits_and_products(config: Config, told: str, product: str | None, bits:
     (["lm_head"], False), (["gate"], False), ([Q_PROJ], True), (["q_proj"], True), (["model.layers.3"], True), (["3.self_attn"], True),
     (["model.layers.30"], False), (["proj"], False), ([], False),
     (["re:.*self_attn.*"], True), (["re:self_attn"], False), (["*self_attn*"], True),
-    (["*.mlp.*"], False),
+    (["*.mlp.*"], False), (["model.layers.*.self_attn"], True), (["model.layers.*.self"], False), (["*q_pro"], False),
 ])
 def test_names(names: list[str], has: bool) -> None:
     assert Names(names).has(Q_PROJ) is has
@@ -93,7 +95,7 @@ def test_what_gptqmodel_says_of_single_modules() -> None:
 
 
 @pytest.mark.parametrize(("config", "said"), [
-    ({"quant_method": "hqq"}, f"quantized with hqq, which is not known: Penstock plans for {', '.join(METHODS)}, and serves the original"),
+    ({"quant_method": "eetq"}, f"with eetq, which is not known: Penstock plans for {', '.join(METHODS)}, and serves the original"),
     ({"bits": 4}, "quantized with a method that config.json does not name"),
     ({"quant_method": ["awq"]}, "quantized with ['awq'], which is not known"),
     ({**GPTQ, "modules_in_block_to_quantize": [1]}, "modules_in_block_to_quantize [1], but it must be a list"),
@@ -105,11 +107,7 @@ def test_what_gptqmodel_says_of_single_modules() -> None:
     ({"quant_method": "bitsandbytes"}, "load_in_4bit null, but it must be true, or load_in_8bit"),
     ({**BLOCKS, "weight_block_size": [True, 128]}, "weight_block_size [True, 128], but it must be a list"),
     ({"quant_method": "a\nb"}, "quantized with 'a\\nb', which is not known"),
-    ({"quant_method": "mxfp5"}, "quantized with mxfp5, which is not known"),
-    ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "quantized with NVFP4 of modelopt, which is not known"),
     ({"quant_method": "modelopt"}, "no quantization_config.quant_algo"),
-    (compressed({"num_bits": 4, "type": "float", "strategy": "group", "group_size": 16}), "with fp4 of compressed-tensors, which is not"),
-    (compressed({"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}), "with fp4 of compressed-tensors"),
     (compressed({"num_bits": 8, "strategy": "block", "block_structure": "128x0"}), "block_structure '128x0', but it must be"),
     (compressed({"num_bits": 8, "strategy": "block", "block_structure": "128"}), "block_structure '128', but it must be"),
     (compressed({"num_bits": 4}, sparsity_config={"format": "sparse-24-bitmask"}), "with sparse-24-bitmask of compressed-tensors"),

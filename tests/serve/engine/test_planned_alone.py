@@ -14,7 +14,7 @@ from penstock.compute.backends.contract import KVLayout
 from penstock.compute.models.decoder import build as build_program
 from penstock.compute.models.load.checkpoint import open_checkpoint
 from penstock.compute.models.load.weights import load_weights
-from penstock.compute.models.quantized import METHODS
+from penstock.compute.models.methods import METHODS
 from penstock.core.config import EngineConfig
 from penstock.core.errors import ModelError
 from penstock.serve.engine.build import build, find, look_up
@@ -86,7 +86,9 @@ def test_a_checkpoint_in_fp8_weighs_a_byte_a_weight(folder: str) -> None:
 
 QUANTIZED: dict[str, dict[str, Any]] = {
     "awq": {"bits": 4, "group_size": 16}, "gptq": {"bits": 4, "group_size": 16}, "bitsandbytes": {"load_in_8bit": True},
-    "fp8": {"weight_block_size": [16, 16]}, "fbgemm_fp8": {}, "modelopt": {"quant_algo": "FP8"},
+    "fp8": {"weight_block_size": [16, 16]}, "fbgemm_fp8": {}, "modelopt": {"quant_algo": "NVFP4"}, "mxfp4": {},
+    "quark": {"global_quant_config": {"weight": {"dtype": "fp4", "qscheme": "per_group", "group_size": 32, "scale_format": "e8m0"}}},
+    "hqq": {"quant_config": {"weight_quant_params": {"nbits": 4, "group_size": 64, "axis": 1}}},
     "compressed-tensors": {"config_groups": {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 8, "strategy": "channel"}}}}}
 REFUSED = "which Penstock plans for, but does not serve yet: use the original in float32, float16 or bfloat16"
 
@@ -123,6 +125,6 @@ def test_a_quantized_checkpoint_is_described(tmp_path: Path, capsys: pytest.Capt
     found = describe(EngineConfig(str(folder)))
     assert found.weight_formats == ("int4 by 16 columns", "float32") and found.served_tokens == 0 and REFUSED in found.served_told
     assert run(["info", str(folder)]) == 0 and "int4 by 16 columns" in capsys.readouterr().out
-    (folder / "config.json").write_text(json.dumps({**CONFIG, "quantization_config": {"quant_method": "hqq"}}))
-    with pytest.raises(ModelError, match="quantized with hqq, which is not known: Penstock plans for fp8, "):
+    (folder / "config.json").write_text(json.dumps({**CONFIG, "quantization_config": {"quant_method": "eetq"}}))
+    with pytest.raises(ModelError, match="quantized with eetq, which is not known: Penstock plans for fp8, "):
         describe(EngineConfig(str(folder)))

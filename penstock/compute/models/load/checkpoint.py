@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from penstock.compute.models.load import gguf
 from penstock.compute.models.load.mxfp4 import Mxfp4Checkpoint
 from penstock.compute.models.load.tensorfile import Array, TensorFile
-from penstock.compute.models.quantized import is_microscaled
+from penstock.compute.models.quantized import BESIDE, is_microscaled, tells_quantization
 from penstock.compute.quant.codes import Codes, Coding
 from penstock.core.errors import ModelError, NoModelError
 
@@ -106,7 +106,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """config.json of a checkpoint. Raises ModelError when it is missing or is not a JSON object."""
+    """config.json of a checkpoint, and what stands `beside` it. Raises ModelError when it is missing or is not a JSON object."""
     if not folder.is_dir():
         raise NoModelError(f"there is no folder {folder}")
     path = folder / CONFIG
@@ -114,7 +114,14 @@ def read_config(folder: Path) -> dict[str, Any]:
         ggufs = gguf_names(folder)
         hint = f"but {ggufs[0]}: give that file itself as the model" if ggufs else "which says what the model is"
         raise ModelError(f"{folder} has no {CONFIG}, {hint}")
-    return read_object(path)
+    return beside(folder, read_object(path))
+
+
+def beside(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
+    """With what NVIDIA's own file in the folder says of quantization, where config.json says nothing of it. Raises ModelError when that
+    file is no JSON object."""
+    path = folder / BESIDE
+    return {**config, BESIDE: read_object(path)} if path.is_file() and not tells_quantization(config) else config
 
 
 def gguf_names(folder: Path) -> list[str]:

@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from penstock.compute.models import hf
-from penstock.compute.models.load.checkpoint import CONFIG, INDEX, WHOLE, read_config, read_object, weight_map
+from penstock.compute.models.load.checkpoint import CONFIG, INDEX, WHOLE, beside, read_config, read_object, weight_map
 from penstock.compute.models.load.gguf import GgufCheckpoint
 from penstock.compute.models.load.ggufile import is_gguf
 from penstock.compute.models.load.stored import most_common, stored_dtype
+from penstock.compute.models.methods import MODELOPT
+from penstock.compute.models.quantized import BESIDE as QUANT_BESIDE
+from penstock.compute.models.quantized import tells_quantization
 from penstock.core.errors import ModelError, NoModelError
 
 Progress = Callable[[int, int], None]  # (bytes there, bytes in all), after each file
@@ -48,6 +51,8 @@ class Source:
         quantization = self.config.get("quantization_config")
         if isinstance(quantization, Mapping) and quantization:
             return str(quantization.get("quant_method", "quantized"))
+        if QUANT_BESIDE in self.config:
+            return MODELOPT
         return hf.dtype(self.config)
 
     @property
@@ -68,7 +73,8 @@ class Source:
 
 
 def fetch_config(model: str, revision: str | None = None) -> Source:
-    """Finds the model and its config.json, and downloads nothing else. `revision`: a branch, tag or commit of a hub repository.
+    """Finds the model and its config.json, and downloads nothing else but, where a config that was not here before says nothing of
+    quantization, NVIDIA's file of that. `revision`: a branch, tag or commit of a hub repository.
 
     Raises ModelError when there is no such model, when it cannot be had (offline, gated), or when its config is missing or broken.
     """
@@ -85,8 +91,12 @@ def fetch_config(model: str, revision: str | None = None) -> Source:
         near = _nearest(model)
         hint = f"did you mean {' or '.join(near)}?" if near else f"bundled models are {' and '.join(BUNDLED)}"
         raise NoModelError(f"there is no folder {model!r}, and it is not a name of the hub either, such as 'owner/model'; {hint}")
-    path = Path(_download(model, CONFIG, revision))
-    return _with_dtype(Source(model, path.parent, read_object(path), model, path.parent.name))
+    downloaded, fresh = _download(model, CONFIG, revision)
+    path = Path(downloaded)
+    source = Source(model, path.parent, read_object(path), model, path.parent.name)
+    if fresh and not tells_quantization(source.config):
+        _download_if_there(source, QUANT_BESIDE)
+    return _with_dtype(replace(source, config=beside(path.parent, dict(source.config))))
 
 
 def _with_dtype(source: Source) -> Source:
@@ -193,7 +203,9 @@ def _download_if_there(source: Source, name: str) -> Path | None:
         return None
 
 
-def _download(repo: str, name: str, revision: str | None) -> str:
+def _download(repo: str, name: str, revision: str | None) -> tuple[str, bool]:
+    """The path of a file in the cache, and whether it came only now. Raises ModelError."""
+    from huggingface_hub import constants
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     try:
@@ -201,7 +213,7 @@ def _download(repo: str, name: str, revision: str | None) -> str:
             uncached = _cached(repo, name, revision) is None
         if uncached:
             _check_reachable(repo, revision)
-        return _file(repo, name, revision)
+        return _file(repo, name, revision), uncached and not constants.HF_HUB_OFFLINE
     except LocalEntryNotFoundError:
         raise ModelError(f"{_at(repo, revision)} {_unreachable()}") from None
     except EntryNotFoundError:

@@ -105,7 +105,7 @@ REFUSED: list[tuple[str, Config, str]] = [
     ("GptOssForCausalLM", {"hidden_act": "gelu"}, "hidden_act 'gelu', but it must be silu in this architecture"),
     ("GptOssForCausalLM", {"swiglu_limit": 0}, "swiglu_limit 0, but it must be a number above 0"),
     ("GptOssForCausalLM", {"num_experts_per_tok": 9, "num_local_experts": 8}, "at most the number of experts, 8"),
-    ("LlamaForCausalLM", {"quantization_config": {"quant_method": "hqq"}}, "quantized with hqq, which is not known: Penstock plans for"),
+    ("LlamaForCausalLM", {"quantization_config": {"quant_method": "eetq"}}, "quantized with eetq, which is not known: Penstock plans for"),
     ("LlamaForCausalLM", {"compression_config": {"format": "pack"}}, "compression_config.config_groups null, but it must be an object"),
     ("LlamaForCausalLM", {"torch_dtype": "int8"}, "dtype 'int8'; known: float32, float16, bfloat16"),
     ("MistralForCausalLM", {"layer_types": ["full_attention", "sliding_attention"] * 4}, "full_attention and sliding_attention in layer_t"),

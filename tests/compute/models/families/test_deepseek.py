@@ -116,7 +116,7 @@ def test_facts_of_the_others() -> None:
     ({"topk_method": "best"}, "topk_method 'best', but it must be one of greedy"), ({"n_group": 7}, "n_group 7, but it must be a divisor"),
     ({"topk_group": 9}, "topk_group 9, but it must be at most the number of groups, 8"), ({"attention_bias": True}, "attention_bias true"),
     ({"scoring_func": "tanh"}, "scoring_func 'tanh'"), ({"num_experts_per_tok": 300}, "at most the number of experts, 256"),
-    ({"quantization_config": {"quant_method": "hqq"}}, "quantized with hqq, which is not known"),
+    ({"quantization_config": {"quant_method": "eetq"}}, "quantized with eetq, which is not known"),
 ])
 def test_what_is_not_understood_is_refused_by_name(changes: Config, said: str) -> None:
     with pytest.raises(ModelError, match=said):

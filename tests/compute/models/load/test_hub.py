@@ -14,6 +14,7 @@ from huggingface_hub.utils import SafetensorsFileMetadata, TensorInfo
 from penstock.compute.models.families.llama import FAMILY
 from penstock.compute.models.load import hub
 from penstock.compute.models.load.checkpoint import open_checkpoint
+from penstock.compute.models.quantized import BESIDE, quantization_of
 from penstock.core.errors import ModelError
 from tests.compute.models.load.makers import CONFIG, tensors_of, write_folder
 
@@ -140,7 +141,7 @@ def test_a_bundled_name_means_the_bundled_model(tmp_path: Path, monkeypatch: pyt
 
 def test_config_first_then_weights(remote: Remote) -> None:
     source = hub.fetch_config(REPO, "v1")
-    assert remote.asked == [("config.json", "v1")]
+    assert remote.asked == [("config.json", "v1"), (BESIDE, COMMIT)]
     assert (source.repo, source.commit, source.precision) == (REPO, COMMIT, "bfloat16")
     assert source.resolved == f"{REPO} at {COMMIT} in bfloat16"
     seen: list[tuple[int, int]] = []
@@ -231,6 +232,44 @@ def test_precision() -> None:
     assert precision(text_config={"dtype": "bfloat16"}, torch_dtype="float16") == "float16"
 
 
+NVIDIAS = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "NVFP4", "group_size": 16, "exclude_modules": ["lm_head"]}}
+
+
+def test_nvidias_file_of_quantization_counts_where_the_config_says_nothing(remote: Remote, tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "mine", BF16, tensors_of(CONFIG))
+    (folder / BESIDE).write_text(json.dumps(NVIDIAS))
+    remote.files[BESIDE] = json.dumps(NVIDIAS).encode()
+    for source in (hub.fetch_config(str(folder)), hub.fetch_config(REPO)):
+        found = quantization_of(source.config)
+        assert found is not None and found.told == "nvfp4 by 16 columns" and source.precision == "modelopt"
+        assert found.kind(["lm_head"]) is None
+    (folder / "config.json").write_text(json.dumps({**BF16, "quantization_config": {"quant_method": "fp8"}}))
+    (folder / BESIDE).write_text("not read")
+    assert hub.fetch_config(str(folder)).precision == "fp8"
+
+
+def test_a_config_that_is_quantized_or_was_here_before_has_nothing_asked_beside_it(
+        remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = remote.files["config.json"]
+    remote.files["config.json"] = json.dumps({**BF16, "quantization_config": {"quant_method": "fp8"}}).encode()
+    hub.fetch_config(REPO)
+    remote.files["config.json"] = plain
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda repo, name, **_: str(remote.folder / name))
+    hub.fetch_config(REPO)
+    assert [name for name, _ in remote.asked] == ["config.json", "config.json"]
+
+
+@pytest.mark.parametrize(("told", "said"), [
+    ("[1]", "hf_quant_config.json"), ("{", "hf_quant_config.json"),
+    ('{"quantization": {"quant_algo": "INT4"}}', "quantized with INT4 of modelopt, which is not known"),
+    ('{"quantization": {"quant_algo": "NVFP4", "group_size": 8}}', "hf_quant_config.json says quantization.group_size 8, but it must be"),
+    ('{"producer": {}}', "hf_quant_config.json has no quant_algo")])
+def test_what_nvidias_file_cannot_say_is_refused(told: str, said: str, tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "mine", BF16, tensors_of(CONFIG))
+    (folder / BESIDE).write_text(told)
+    check_refused(lambda: quantization_of(hub.fetch_config(str(folder)).config), said)
+
+
 def in_dtypes(*dtypes: Any) -> dict[str, np.ndarray]:
     """Matrices have the first dtype, vectors the last."""
     return {name: values.astype(dtypes[0 if values.ndim > 1 else -1]) for name, values in tensors_of(CONFIG).items()}
@@ -267,7 +306,7 @@ def test_the_hub_is_asked_for_the_dtype_alone(remote: Remote, tmp_path: Path, mo
     monkeypatch.setattr(huggingface_hub, "parse_safetensors_file_metadata", remote.parse_safetensors_file_metadata)
     assert hub.fetch_config(REPO).precision == "bfloat16"
     assert [name for name, _ in remote.asked] == [
-        "config.json", "model.safetensors.index.json", "header of model-00001-of-00002.safetensors"]
+        "config.json", BESIDE, "model.safetensors.index.json", "header of model-00001-of-00002.safetensors"]
     remote.failure_of_headers = http_error(errors.HfHubHTTPError)
     assert hub.fetch_config(REPO).precision == "float32"
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
