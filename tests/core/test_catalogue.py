@@ -26,7 +26,7 @@ def test_a_part_is_whole_and_plausible(name: str) -> None:
     assert part.ops["fp32"] <= max(part.ops.values()) and set(part.efficiency.products) == set(part.ops)
     shares = (part.efficiency.memory, part.efficiency.attention, part.efficiency.codes8, part.efficiency.codes4)
     assert all(0.3 < share <= 1 for share in (*shares, *part.efficiency.products.values()))
-    for dtype in ("fp32", "bf16", "fp16", "fp8", "int8"):
+    for dtype in ("fp32", "bf16", "fp16", "fp8", "int8", "fp4"):
         assert part.computes(dtype) in part.ops
 
 
