@@ -70,7 +70,7 @@ class Model:
         self.dtype = dtype or found.spec.dtype
         self.program = build_program(found.spec, found.family.names)
         self._row_values = _row_values(self.program)
-        self._coding = codings_of(self.program, found.source)
+        self._coding = codings_of(self.program, found.source, kept=False)
         self.quantization = quantization_of(found.source.config)
         self._unserved = unserved_ops(self.program)
         if self.quantization is not None and not self.quantization.served:

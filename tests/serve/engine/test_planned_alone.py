@@ -86,7 +86,7 @@ def test_a_checkpoint_in_fp8_weighs_a_byte_a_weight(folder: str) -> None:
 
 QUANTIZED: dict[str, dict[str, Any]] = {
     "awq": {"bits": 4, "group_size": 16}, "gptq": {"bits": 4, "group_size": 16}, "bitsandbytes": {"load_in_8bit": True},
-    "fp8": {"weight_block_size": [16, 16]}, "fbgemm_fp8": {}, "modelopt": {"quant_algo": "NVFP4"}, "mxfp4": {},
+    "fp8": {"weight_block_size": [16, 16]}, "fbgemm_fp8": {}, "modelopt": {"quant_algo": "NVFP4"},
     "quark": {"global_quant_config": {"weight": {"dtype": "fp4", "qscheme": "per_group", "group_size": 32, "scale_format": "e8m0"}}},
     "hqq": {"quant_config": {"weight_quant_params": {"nbits": 4, "group_size": 64, "axis": 1}}},
     "compressed-tensors": {"config_groups": {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 8, "strategy": "channel"}}}}}

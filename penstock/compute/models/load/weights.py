@@ -113,16 +113,17 @@ def tables_of(program: Program) -> set[str]:
     return {op.weights[0] for op in (*program.ops, last) if op.kind == "embed" or op is last}
 
 
-def codings_of(program: Program, source: Any) -> Callable[[str], Coding | None]:
+def codings_of(program: Program, source: Any, kept: bool = True) -> Callable[[str], Coding | None]:
     """By the name of a matrix: the coding that a source (of the hub module) has it in; None: plain numbers. A GGUF file is asked, and of
-    safetensors config.json tells. Raises ModelError as the file's reader does."""
+    safetensors config.json tells. `kept`: what is loaded is told as it is kept, not as files have it. Raises ModelError as the file's
+    reader does."""
     if source.stored is not None:
         return stored_codings(program, open_checkpoint(source.path))
     found = quantization_of(source.config)
     if found is None:
         return lambda name: None
     planned = planned_codings(program, found, tables_of(program))
-    return (lambda name: planned(name) and microscaled.coding()) if found.served else planned
+    return (lambda name: planned(name) and microscaled.coding()) if kept and found.served else planned
 
 
 def stored_codings(program: Program, checkpoint: Checkpoint) -> Callable[[str], Coding | None]:
