@@ -54,11 +54,14 @@ def _mxfp4(fields: Fields) -> Quantization:
 
 
 def _modelopt(fields: Fields) -> Quantization:
-    """NVIDIA's own file of the same has it all in an object. With several algorithms, layers that are not named are not quantized."""
+    """NVIDIA's own file of the same has it all in an object. With several algorithms, layers that are not named are not quantized. Null is
+    for a checkpoint whose keys and values alone are to be."""
     fields = fields.section("quantization") or fields
     algorithm = fields.raw("quant_algo")
     if fields.flag("nvfp4_embed"):
         raise unknown(f"embeddings in NVFP4 of {MODELOPT}")
+    if algorithm is None and fields.raw("kv_cache_quant_algo", None) is not None:
+        return Quantization(MODELOPT, (), Names(()))
     if algorithm != "MIXED_PRECISION":
         return Quantization(MODELOPT, [(None, _algorithm(algorithm, fields))], _left_out(fields))
     layers = fields.section("quantized_layers")

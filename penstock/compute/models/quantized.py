@@ -24,12 +24,11 @@ def quantization_of(config: Config) -> Quantization | None:
         return None
     if not isinstance(given, Mapping):
         raise ModelError(f"config.json says {name} {shown(given)}, but it must be an object")
-    if name == BESIDE:
-        return METHODS[MODELOPT](Fields(given, file=BESIDE))
-    method = given.get("quant_method") or _unnamed(name, given)
+    method = MODELOPT if name == BESIDE else given.get("quant_method") or _unnamed(name, given)
     if not isinstance(method, str) or method not in METHODS:
         raise unknown("a method that config.json does not name" if method is None else word(method))
-    return METHODS[method](Fields(given, path=f"{name}."))
+    found = METHODS[method](Fields(given, file=BESIDE) if name == BESIDE else Fields(given, path=f"{name}."))
+    return found if found.kinds else None
 
 
 def refuse_quantized(config: Config) -> None:

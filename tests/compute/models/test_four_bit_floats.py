@@ -85,6 +85,11 @@ def test_layers_that_modelopt_does_not_list_are_not_quantized() -> None:
     assert found.table and found.product is None and found.told == "fp8 by matrix and nvfp4 by 16 columns"
 
 
+def test_a_format_of_keys_and_values_alone_quantizes_no_weights() -> None:
+    assert quantization_of({"quantization_config": {**MODELOPT, "quant_algo": None}}) is None
+    assert quantization_of({BESIDE: {"quantization": {"quant_algo": None, "kv_cache_quant_algo": "FP8"}}}) is None
+
+
 def test_layers_with_a_scheme_of_their_own_in_quark() -> None:
     own = {"*down_proj": {"weight": {"dtype": "fp8_e4m3", "qscheme": "per_tensor"}}, "*self_attn*": {"weight": None}}
     found = read(quark(MX_SPEC, layer_quant_config=own))
@@ -105,7 +110,7 @@ def test_modules_of_hqq_may_have_their_own() -> None:
     (compressed({"num_bits": 8, "scale_dtype": "torch.complex64"}), "scale_dtype 'torch.complex64', but it must be one of uint8, "),
     ({**MODELOPT, "group_size": 32}, "quantization_config.group_size 32, but it must be 16, as NVFP4 has it"),
     ({**MODELOPT, "quant_algo": "NVFP4_AWQ"}, "quantized with NVFP4_AWQ of modelopt, which is not known"),
-    ({**MODELOPT, "quant_algo": None}, "quantized with null of modelopt, which is not known"),
+    ({**MODELOPT, "quant_algo": None, "kv_cache_quant_algo": None}, "quantized with null of modelopt, which is not known"),
     ({**MODELOPT, "nvfp4_embed": True}, "quantized with embeddings in NVFP4 of modelopt, which is not known"),
     ({**MIXED, "quantized_layers": {}}, "quantized_layers {}, but it must be an object with a layer at least"),
     ({**MIXED, "quantized_layers": {"a": {}}}, "quantized_layers.a {}, but it must be an object with quant_algo"),
