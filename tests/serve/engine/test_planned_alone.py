@@ -14,6 +14,7 @@ from penstock.compute.backends.contract import KVLayout
 from penstock.compute.models.decoder import build as build_program
 from penstock.compute.models.load.checkpoint import open_checkpoint
 from penstock.compute.models.load.weights import load_weights
+from penstock.compute.models.kinds import MXFP4
 from penstock.compute.models.methods import METHODS
 from penstock.core.config import EngineConfig
 from penstock.core.errors import ModelError
@@ -93,8 +94,8 @@ QUANTIZED: dict[str, dict[str, Any]] = {
 REFUSED = "which Penstock plans for, but does not serve yet: use the original in float32, float16 or bfloat16"
 
 
-def test_every_method_is_tried_here() -> None:
-    assert set(QUANTIZED) == set(METHODS)
+def test_every_method_but_the_one_that_is_served_is_tried_here() -> None:
+    assert set(QUANTIZED) == set(METHODS) - {MXFP4}
 
 
 @pytest.mark.parametrize("method", QUANTIZED)
