@@ -12,9 +12,9 @@ from penstock.cli import run
 from penstock.compute.backends import TABLE
 from penstock.compute.backends.contract import KVLayout
 from penstock.compute.models.decoder import build as build_program
+from penstock.compute.models.kinds import MXFP4
 from penstock.compute.models.load.checkpoint import open_checkpoint
 from penstock.compute.models.load.weights import load_weights
-from penstock.compute.models.kinds import MXFP4
 from penstock.compute.models.methods import METHODS
 from penstock.core.config import EngineConfig
 from penstock.core.errors import ModelError
