@@ -5,7 +5,7 @@ from typing import Any
 
 from penstock.core.errors import RequestError
 from penstock.core.types import Rules, StructuredOutputsParams
-from penstock.serve.api.messages import read_tools
+from penstock.serve.api.messages import read_tool, read_tools
 from penstock.serve.api.parts import Desk
 from penstock.serve.api.structure import Asked
 from penstock.serve.api.values import Values, show
@@ -41,7 +41,7 @@ class Calling:
 
 def read_calling(body: Mapping[str, Any]) -> Calling:
     """Raises RequestError for a tool or a choice that is none, and where `calling_of` does."""
-    return calling_of(body, read_tools(body), read_choice(body.get("tool_choice")), ".function")
+    return calling_of(body, read_tools(body, read_tool), read_choice(body.get("tool_choice")), ".function")
 
 
 def calling_of(body: Mapping[str, Any], tools: Sequence[Tool] | None, chosen: Chosen, within: str) -> Calling:

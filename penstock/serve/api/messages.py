@@ -1,5 +1,5 @@
 """OpenAI's messages and tools: every key known, every value of the right type, nothing that the template could not show."""
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.core.errors import RequestError
@@ -15,6 +15,8 @@ EMPTY = ("refusal", "audio", "function_call", "annotations")  # an answer's fiel
 PART_KEYS = frozenset({"type", "text", "cache_control"})
 CALL_KEYS = frozenset({"id", "type", "function", "index"})
 FUNCTION_KEYS = frozenset({"name", "description", "parameters", "strict"})
+
+ReadTool = Callable[[Any, str], dict[str, Any]]  # a tool, and the field that it is
 
 
 def read_messages(body: Mapping[str, Any], knows_developer: bool = False) -> list[dict[str, Any]]:
@@ -86,19 +88,17 @@ def _check_calls(calls: Any, where: str) -> None:
             raise refuse(f"{where}[{n}].{key[:80]}", "is not supported in a tool call")
 
 
-def read_tools(body: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """The functions that the model may call; None without any. Raises RequestError(param="tools...")."""
+def read_tools(body: Mapping[str, Any], read: ReadTool) -> list[dict[str, Any]] | None:
+    """The functions that the model may call, each as `read` returns it; None without any. Raises RequestError(param="tools...")."""
     tools = body.get("tools")
     if tools is None or tools == []:
         return None
     if not isinstance(tools, list):
         raise RequestError(f"tools must be a list of functions, not {show(tools)}", param="tools")
-    for at, tool in enumerate(tools):
-        _check_tool(tool, f"tools[{at}]")
-    return tools
+    return [read(tool, f"tools[{at}]") for at, tool in enumerate(tools)]
 
 
-def _check_tool(tool: Any, where: str) -> None:
+def read_tool(tool: Any, where: str) -> dict[str, Any]:
     if not isinstance(tool, dict) or tool.get("type") != "function":
         kind = show(tool.get("type") if isinstance(tool, dict) else tool)
         raise refuse(f"{where}.type", f"must be function, not {kind}")
@@ -110,6 +110,7 @@ def _check_tool(tool: Any, where: str) -> None:
     for key in set(function) - FUNCTION_KEYS:
         raise refuse(f"{where}.function.{key[:80]}", "is not supported")
     check_function(function, f"{where}.function")
+    return tool
 
 
 def check_function(function: Mapping[str, Any], where: str) -> None:

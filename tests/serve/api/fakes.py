@@ -24,6 +24,7 @@ from penstock.serve.api.server import bind, create_app, make_server
 from penstock.serve.engine.build import make_selections
 from penstock.serve.engine.requests import Delta, Gauges, Health, Request, Usage
 from penstock.serve.engine.selecting import Selecting
+from penstock.serve.text.answer import ContentDelta, Event, ReasoningDelta
 from penstock.serve.text.chat import ChatTemplate
 from penstock.serve.text.facts import TokenizerFacts
 from penstock.serve.text.stops import StopChecker
@@ -49,6 +50,27 @@ def tiny_tokenizer(template: str = TEMPLATE) -> Tokenizer:
     backend.train_from_iterator(SENTENCES, trainer)
     backend.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
     return Tokenizer(backend, TokenizerFacts({"bos_token": "<s>", "eos_token": "</s>"}, (1,), {"default": template}))
+
+
+class BarParser:
+    """What stands before a bar is reasoning."""
+
+    needs_special_tokens = False
+
+    def __init__(self, prompt: str) -> None:
+        self.answer_at: int | None = None
+        self._num_pushed = 0
+
+    def push(self, text: str) -> list[Event]:
+        if self.answer_at is not None:
+            return [ContentDelta(text)] if text else []
+        thought, bar, rest = text.partition("|")
+        self._num_pushed += len(text)
+        self.answer_at = self._num_pushed - len(rest) if bar else None
+        return [*([ReasoningDelta(thought)] if thought else []), *([ContentDelta(rest)] if rest else [])]
+
+    def finish(self) -> list[Event]:
+        return []
 
 
 class FakeEngine:

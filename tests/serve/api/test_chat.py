@@ -5,35 +5,12 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock.serve.text.answer import ContentDelta, Event, ReasoningDelta
 from penstock.serve.text.tools.hermes import HermesParser
-from tests.serve.api.fakes import Running, serve
+from tests.serve.api.fakes import BarParser, Running, serve
 
 HELLO = [{"role": "user", "content": "tell me about the fox"}]
 TOOLS = [{"type": "function", "function": {"name": "look", "description": "Look.", "parameters": {"type": "object"}}}]
 CALL = '<tool_call>{"name": "look", "arguments": {"at": "the fox"}}</tool_call>'
-
-
-class ThinkParser:
-    """What stands before a bar is reasoning."""
-
-    needs_special_tokens = False
-
-    def __init__(self, prompt: str) -> None:
-        self.answer_at = 0 if "|" in prompt else None
-        self.num_pushed = 0
-
-    def push(self, text: str) -> list[Event]:
-        if self.answer_at is not None:
-            return [ContentDelta(text)] if text else []
-        thought, bar, rest = text.partition("|")
-        self.num_pushed += len(text)
-        self.answer_at = self.num_pushed - len(rest) if bar else None
-        found: list[Event] = [ReasoningDelta(thought)] if thought else []
-        return [*found, ContentDelta(rest)] if rest else found
-
-    def finish(self) -> list[Event]:
-        return []
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +22,7 @@ def shared() -> Iterator[Running]:
 
 @pytest.fixture(scope="module")
 def thinker() -> Iterator[Running]:
-    running = serve(template="{% for m in messages %}{{ m.content }}{% endfor %}", parts={"reasoning_parser": ThinkParser})
+    running = serve(template="{% for m in messages %}{{ m.content }}{% endfor %}", parts={"reasoning_parser": BarParser})
     yield running
     running.stop()
 

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from penstock.compute.models.load.checkpoint import Checkpoint
+from penstock.compute.models.load.contract import Checkpoint
 from penstock.compute.program import Program, WeightSpec
 from penstock.core.errors import ModelError
 

@@ -2,7 +2,7 @@
 from collections.abc import Collection
 from pathlib import Path
 
-from penstock.compute.models.load.checkpoint import Checkpoint
+from penstock.compute.models.load.contract import Checkpoint
 from penstock.compute.models.load.tensorfile import Array, TensorFile
 from penstock.compute.quant.codes import Codes, Coding
 

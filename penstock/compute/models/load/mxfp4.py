@@ -4,11 +4,12 @@ X_blocks [..., rows, groups, 16] has two codes a byte, the lower half first, X_s
 X_blocks [..., rows, groups * 32] here.
 """
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any, Protocol
 
 import numpy as np
 
+from penstock.compute.models.load.contract import Checkpoint
 from penstock.compute.quant.codes import Codes, Coding
 from penstock.compute.quant.microscaled import DOUBLED, GROUP, LARGEST, coding, halved_powers, scales_dtype
 from penstock.core.errors import ModelError
@@ -17,21 +18,12 @@ Array = Any
 BLOCKS, SCALES = "_blocks", "_scales"
 
 
-class Stored(Protocol):
-    """The folder's own checkpoint; `octets` are the bytes of a tensor of type U8."""
+class Stored(Checkpoint, Protocol):
+    """The folder's own checkpoint."""
 
-    where: str
-    config: Mapping[str, Any]
-
-    def names(self) -> Collection[str]: ...
-    def spelled(self, name: str) -> str: ...
-    def shape(self, name: str) -> tuple[int, ...]: ...
-    def tensor(self, name: str) -> Array: ...
-    def octets(self, name: str) -> Array: ...
-    def coding(self, name: str) -> Coding | None: ...
-    def rows(self, name: str, start: int, stop: int) -> Array | Codes: ...
-    def fingerprint(self) -> bytes: ...
-    def release(self) -> None: ...
+    def octets(self, name: str) -> Array:
+        """The bytes of a tensor of type U8."""
+        ...
 
 
 class Mxfp4Checkpoint:

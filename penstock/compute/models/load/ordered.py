@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.compute.models.load.checkpoint import Checkpoint
+from penstock.compute.models.load.contract import Checkpoint
 from penstock.compute.models.load.find import Part
 from penstock.compute.program import WeightSpec
 from penstock.compute.quant.codes import Codes, stacked

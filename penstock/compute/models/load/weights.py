@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.compute.models.load.checkpoint import Checkpoint, open_checkpoint
+from penstock.compute.models.load.checkpoint import open_checkpoint
+from penstock.compute.models.load.contract import Checkpoint
 from penstock.compute.models.load.find import Finder, Placed
 from penstock.compute.models.load.ordered import biases, in_order
 from penstock.compute.models.quantized import planned_codings, quantization_of, refuse_quantized

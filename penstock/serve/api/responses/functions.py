@@ -4,7 +4,7 @@ from typing import Any
 
 from penstock.core.errors import RequestError
 from penstock.serve.api.calling import Calling, Chosen, calling_of
-from penstock.serve.api.messages import check_function, refuse
+from penstock.serve.api.messages import check_function, read_tools, refuse
 from penstock.serve.api.values import Values, show
 
 OF_FUNCTION = ("name", "description", "parameters", "strict")
@@ -14,19 +14,10 @@ MODES = ("auto", "none", "required")
 
 def read_functions(body: Mapping[str, Any]) -> Calling:
     """Raises RequestError for a tool that is no function, and for a choice of none of them."""
-    tools = read_tools(body)
+    tools = read_tools(body, read_tool)
     chosen = read_choice(body.get("tool_choice"))
     told = {**body, "tool_choice": None} if tools is None and body.get("tool_choice") == "auto" else body  # which needs no tools here
     return calling_of(told, tools, chosen, "")
-
-
-def read_tools(body: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    given = body.get("tools")
-    if given is None or given == []:
-        return None
-    if not isinstance(given, list):
-        raise RequestError(f"tools must be a list of functions, not {show(given)}", param="tools")
-    return [read_tool(tool, f"tools[{at}]") for at, tool in enumerate(given)]
 
 
 def read_tool(tool: Any, where: str) -> dict[str, Any]:
