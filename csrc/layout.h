@@ -67,12 +67,11 @@ struct Matrix {
 // AMX products of fixed-point rows: on int8 tiles for i8 codes in long k-blocks and for multiples of units, otherwise on bf16 tiles.
 inline bool uses_int8_tiles(const Matrix& m) { return m.has_units() || (m.format == Format::i8 && std::min(m.group, FIXED_K_BLOCK) >= 256); }
 
-// Calls body(block, begin, end) for every k-block of fixed point: groups of `length` cut at multiples of FIXED_K_BLOCK.
+// Calls body(begin, end) for every k-block of fixed point: groups of `length` cut at multiples of FIXED_K_BLOCK.
 template <class Body> void each_k_block(const Matrix& m, int length, const Body& body) {
-  int index = 0;
   for (int group = 0; group < m.k_padded; group += length)
-    for (int begin = 0; begin < length; begin += FIXED_K_BLOCK, ++index)
-      body(index, group + begin, group + std::min(length, begin + FIXED_K_BLOCK));
+    for (int begin = 0; begin < length; begin += FIXED_K_BLOCK)
+      body(group + begin, group + std::min(length, begin + FIXED_K_BLOCK));
 }
 
 // Bytes between activation rows: rows whose stride is a power of two would map to few cache sets.

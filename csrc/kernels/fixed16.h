@@ -50,7 +50,7 @@ float to_fixed16_as(const float* x, int n, const Matrix& matrix, std::uint8_t* o
   const int zero_point = MULTIPLIED || matrix.format == Format::i8 ? 128 : matrix.codebook_is_consecutive() ? -matrix.codebook[0] : 0;
   const F inverse = set1(finite ? std::ldexp(1.0f, 14 - exponent) : 0.0f);
   CodeSums sums(zero_point, acc_init, group_sums);
-  each_k_block(matrix, MULTIPLIED ? matrix.k_padded : matrix.group, [&](int, int begin, int end) {
+  each_k_block(matrix, MULTIPLIED ? matrix.k_padded : matrix.group, [&](int begin, int end) {
     I lane_sum = zero_i();
     each_vector_until(x, finite ? n : 0, begin, end, [&](int i, int left, F v) PENSTOCK_INLINED {
       const I fixed = to_int(round(rounded(v) * inverse));

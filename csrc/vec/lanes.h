@@ -114,13 +114,15 @@ PENSTOCK_INLINE float reduce_add(F x) {  // pairwise
     for (int i = 0; i < half; ++i) a[i] += a[i + half];
   return a[0];
 }
-PENSTOCK_INLINE float reduce_max(F x) {
-  float a[16];
+template <class T, class V> PENSTOCK_INLINE T largest(const V& x) {
+  T a[16];
   to_array(x, a);
-  float result = a[0];
+  T result = a[0];
   for (int i = 1; i < 16; ++i) result = a[i] > result ? a[i] : result;
   return result;
 }
+PENSTOCK_INLINE float reduce_max(F x) { return largest<float>(x); }
+PENSTOCK_INLINE int reduce_max_i(I x) { return largest<int>(x); }
 
 PENSTOCK_INLINE I widen(const std::uint16_t* p) {
   I r;
@@ -176,13 +178,6 @@ PENSTOCK_INLINE I reduce_add_each(const I (&x)[16]) {  // lane i: the sum of x[i
   I r;
   std::memcpy(&r, sums, sizeof sums);
   return r;
-}
-PENSTOCK_INLINE int reduce_max_i(I x) {
-  int a[16];
-  to_array(x, a);
-  int result = a[0];
-  for (int i = 1; i < 16; ++i) result = a[i] > result ? a[i] : result;
-  return result;
 }
 PENSTOCK_INLINE I max_i(I a, I b) { PENSTOCK_EACH_REG(const VI greater = a.v[i] > b.v[i]; a.v[i] = (a.v[i] & greater) | (b.v[i] & ~greater)) return a; }
 PENSTOCK_INLINE I as_int(F x) { I r; PENSTOCK_EACH_REG(r.v[i] = (VI)x.v[i]) return r; }  // the same bits
