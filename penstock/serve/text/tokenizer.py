@@ -15,6 +15,7 @@ from penstock.serve.text.gguf import read_gguf
 from penstock.serve.text.pieces import Pieces
 
 DECODE_CHUNK = 1024  # tokens
+LONG = 4096  # characters, from which on other threads are to go on while a text is encoded
 
 
 class Tokenizer:
@@ -51,8 +52,13 @@ class Tokenizer:
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Token ids of the text. Raises RequestError when it holds half of a surrogate pair, which is no character."""
+        backend = self.backend
         try:
-            ids: list[int] = self.backend.encode(text, add_special_tokens=add_special_tokens).ids
+            if len(text) < LONG:
+                encoded = backend.encode(text, add_special_tokens=add_special_tokens)
+            else:  # `encode` would hold the interpreter's lock
+                (encoded,) = backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+            ids: list[int] = encoded.ids
             return ids
         except TypeError:
             at = lone_surrogate(text)

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 import tokenizers
@@ -115,6 +116,24 @@ def test_a_prompt_is_never_cut_or_padded(tmp_path: Path) -> None:
 def test_a_lone_surrogate_is_refused() -> None:
     with pytest.raises(RequestError, match=r"U\+D83D at character 2"):
         Tokenizer(byte_level()).encode("ab\ud83d")
+
+
+def test_other_threads_go_on_while_a_long_text_is_encoded() -> None:
+    tokenizer, text, turns, done = Tokenizer(byte_level()), "the quick brown fox jumps over it. " * 20_000, [], Event()
+
+    def take_turns() -> None:
+        while not done.wait(0.001):
+            turns.append(len(turns))
+
+    other = Thread(target=take_turns)
+    other.start()
+    before = len(turns)
+    ids = tokenizer.encode(text)
+    num_turns = len(turns) - before
+    done.set()
+    other.join()
+    assert num_turns > 10
+    assert ids == tokenizer.backend.encode(text).ids
 
 
 def test_it_can_be_built_without_files() -> None:
