@@ -1,6 +1,7 @@
-"""Responses that clients may ask for again, in memory: so many, so many bytes, so long; the oldest go first."""
+"""Responses that clients may ask for again, in memory: so many, so many bytes, so long. Where there are too many, the key that takes the
+largest share of the room loses its oldest."""
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.core.clock import Clock
 from penstock.serve.api.keys import Asker
@@ -9,9 +10,8 @@ from penstock.serve.api.limits import Limits
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """`answer`: the response object, `items`: a list of all that it was given, as JSON. `owner`: whose key made it."""
+    """`answer`: the response object, `items`: a list of all that it was given, as JSON."""
 
-    owner: Asker
     answer: bytes
     items: bytes
     until_s: float
@@ -21,37 +21,54 @@ class Kept:
         return len(self.answer) + len(self.items)
 
 
+@dataclass(slots=True)
+class Shelf:
+    """What is kept for one key."""
+
+    kept: OrderedDict[str, Kept] = field(default_factory=OrderedDict)  # oldest first
+    size: int = 0
+
+    def pop(self, name: str) -> None:
+        self.size -= self.kept.pop(name).size
+
+    def pop_oldest(self) -> None:
+        self.pop(next(iter(self.kept)))
+
+    def share(self, limits: Limits) -> float:
+        """Of the room for all keys, by number or by bytes."""
+        return max(len(self.kept) / limits.kept, self.size / limits.kept_bytes)
+
+
 class Store:
     """Each key sees its own responses only."""
 
     def __init__(self, limits: Limits, clock: Clock) -> None:
         self._limits = limits
         self._clock = clock
-        self._kept: OrderedDict[str, Kept] = OrderedDict()  # oldest first
-        self._size = 0
+        self._shelves: dict[int, Shelf] = {}  # by identity of the key's owner, who lives as long as the server
 
     def put(self, owner: Asker, name: str, answer: bytes, items: bytes) -> None:
-        kept = Kept(owner, answer, items, self._clock.now() + self._limits.kept_s)
-        self._kept[name] = kept
-        self._size += kept.size
+        shelf, kept = self._shelves.setdefault(id(owner), Shelf()), Kept(answer, items, self._clock.now() + self._limits.kept_s)
+        shelf.kept[name] = kept
+        shelf.size += kept.size
         self._forget()
 
     def get(self, owner: Asker, name: str) -> Kept | None:
         self._forget()
-        kept = self._kept.get(name)
-        return kept if kept is not None and kept.owner is owner else None
+        shelf = self._shelves.get(id(owner))
+        return None if shelf is None else shelf.kept.get(name)
 
     def drop(self, owner: Asker, name: str) -> bool:
         """Whether there was something to drop."""
         if self.get(owner, name) is None:
             return False
-        self._size -= self._kept.pop(name).size
+        self._shelves[id(owner)].pop(name)
         return True
 
     def _forget(self) -> None:
-        limits, now = self._limits, self._clock.now()
-        while self._kept:
-            first = next(iter(self._kept.values()))
-            if first.until_s > now and len(self._kept) <= limits.kept and self._size <= limits.kept_bytes:
-                return
-            self._size -= self._kept.popitem(last=False)[1].size
+        limits, now, shelves = self._limits, self._clock.now(), self._shelves.values()
+        for shelf in shelves:
+            while shelf.kept and next(iter(shelf.kept.values())).until_s <= now:
+                shelf.pop_oldest()
+        while sum(len(shelf.kept) for shelf in shelves) > limits.kept or sum(shelf.size for shelf in shelves) > limits.kept_bytes:
+            max(shelves, key=lambda shelf: shelf.share(limits)).pop_oldest()

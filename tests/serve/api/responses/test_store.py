@@ -63,6 +63,18 @@ def test_nobody_sees_what_another_key_made(store: Store) -> None:
     assert store.get(ANN, "a") is not None
 
 
+def test_a_key_that_takes_much_room_pushes_out_its_own(store: Store) -> None:
+    store.put(BOB, "of bob", b"x" * 30, b"")
+    for name in "abcd":
+        store.put(ANN, name, b"1", b"")
+    assert store.get(BOB, "of bob") is not None
+    assert [name for name in "abcd" if store.get(ANN, name)] == ["c", "d"]
+    store.put(ANN, "large", b"x" * 99, b"")
+    assert store.get(BOB, "of bob") is not None and store.get(ANN, "large") is None
+    store.put(BOB, "more", b"x" * 71, b"")
+    assert store.get(BOB, "of bob") is None and store.get(BOB, "more") is not None
+
+
 @pytest.fixture(scope="module")
 def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """`api-key` is what the key that has no name is called."""
