@@ -75,6 +75,7 @@ Matrix to_matrix(const nb::dict& fields) {
   m.format = static_cast<Format>(enum_index(FORMATS, nb::cast<std::string>(fields["format"])));
   m.n = nb::cast<int>(fields["n"]), m.k = nb::cast<int>(fields["k"]), m.k_padded = nb::cast<int>(fields["k_padded"]);
   m.group = nb::cast<int>(fields["group"]), m.scale_bytes = nb::cast<int>(fields["scale_bytes"]);
+  m.factor_groups = nb::cast<int>(fields["factor_groups"]);
   m.has_mins = nb::cast<bool>(fields["has_mins"]), m.count = nb::cast<int>(fields["count"]);
   const auto values = nb::cast<std::vector<int>>(fields["values"]);
   if (m.format == Format::i4) check_count("values of 4-bit codes", values.size(), 16);
@@ -85,6 +86,9 @@ Matrix to_matrix(const nb::dict& fields) {
     throw std::invalid_argument("codes have scales of 1, 2 or 4 bytes, and numbers none");
   if (m.has_units() && (m.format != Format::i4 || m.has_mins || !m.codebook_is_consecutive() || m.codebook[0] != -8 || FIXED_K_BLOCK % m.group))
     throw std::invalid_argument("units are for codes -8 to 7 without mins, in groups that divide " + std::to_string(FIXED_K_BLOCK));
+  const int shared = m.factor_groups;
+  if (shared < 0 || (shared & (shared - 1)) || (shared && (m.scale_bytes != 1 || m.group > FIXED_K_BLOCK || m.num_groups() % shared)))
+    throw std::invalid_argument("factors are for scales of 1 byte, each for a power of two of groups of at most " + std::to_string(FIXED_K_BLOCK));
   return m;
 }
 
@@ -118,8 +122,17 @@ void pack_array(Model& model, int matrix, std::vector<int> place, const AnyArray
   pack_numbers(model.pool(), model.matrix(matrix), {place[0], place[1], place[2]}, numbers.data(), dtype, rows);
 }
 
+// An optional array of `count` numbers; nullptr for None.
+template <class T> const T* optional_numbers(const nb::object& given, std::size_t count, const char* error) {
+  if (given.is_none()) return nullptr;
+  const auto numbers = nb::cast<AnyArray>(given, false);
+  if (numbers.nbytes() != count * sizeof(T)) throw std::invalid_argument(error);
+  return static_cast<const T*>(numbers.data());
+}
+
+// `multiplied`: units, factors, factors of mins.
 void pack_coded(Model& model, int matrix, std::vector<int> place, const In<std::int8_t, nb::ndim<2>>& codes, const AnyArray& scales,
-                const nb::object& mins, const nb::object& units) {
+                const nb::object& mins, const nb::tuple& multiplied) {
   check_index("matrix", matrix, model.num_matrices());
   const Matrix& m = model.matrix(matrix);
   const int rows = checked_rows(m, place, codes);
@@ -129,15 +142,15 @@ void pack_coded(Model& model, int matrix, std::vector<int> place, const In<std::
   };
   const void* mins_data = mins.is_none() ? nullptr : checked_scales(nb::cast<AnyArray>(mins, false));
   checked_scales(scales);
-  if (m.has_units() == units.is_none()) throw std::invalid_argument("each row has a unit where scales are multiples of it, and only there");
-  const float* units_data = nullptr;
-  if (m.has_units()) {
-    const auto numbers = nb::cast<In<float, nb::ndim<1>>>(units, false);
-    if (static_cast<int>(numbers.shape(0)) != rows) throw std::invalid_argument("each row has one unit");
-    units_data = numbers.data();
-  }
+  check_count("arrays that scales are multiplied with", multiplied.size(), 3);
+  const std::size_t num_factors = m.has_factors() ? std::size_t(rows) * (m.num_groups() / m.factor_groups) : 0;
+  const auto* units = optional_numbers<float>(multiplied[0], rows, "each row has one unit");
+  const auto* factors = optional_numbers<std::uint16_t>(multiplied[1], num_factors, "a row has a factor for its groups");
+  const auto* min_factors = optional_numbers<std::uint16_t>(multiplied[2], num_factors, "a row has a factor for the mins of its groups");
+  if (m.has_units() != (units != nullptr) || m.has_factors() != (factors != nullptr) || (m.has_factors() && m.has_mins) != (min_factors != nullptr))
+    throw std::invalid_argument("rows have units or factors where scales are multiplied with them, and only there");
   const nb::gil_scoped_release free;
-  pack_codes(model.pool(), m, {place[0], place[1], place[2]}, {codes.data(), scales.data(), mins_data, units_data, rows});
+  pack_codes(model.pool(), m, {place[0], place[1], place[2]}, {codes.data(), scales.data(), mins_data, units, factors, min_factors, rows});
 }
 
 // An attribute of a batch, as it is: a converted temporary would be freed before the step reads it. Raises TypeError for another type.
@@ -292,7 +305,8 @@ void bind_model(nb::module_& module) {
       .def("add_op", [](Model& model, const nb::dict& fields) { model.add_op(to_op(fields)); })
       .def("reserve", &Model::reserve)
       .def("pack", &pack_array)
-      .def("pack_codes", &pack_coded, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg("units").none() = nb::none())
+      .def("pack_codes", &pack_coded, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(),
+           nb::arg("multiplied") = nb::make_tuple(nb::none(), nb::none(), nb::none()))
       .def("weight_bytes", &Model::weight_bytes)
       .def("layout_version", [](const Model&) { return LAYOUT_VERSION; }, "Of packed matrices; the same for all instruction sets.")
       .def("weights", [](Model& model) {

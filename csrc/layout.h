@@ -3,7 +3,8 @@
 // The n output columns are taken 64 at a time: a panel, contiguous in memory and read front to back. A panel is a sequence of records,
 // one per quantization group along k (a single record where the format has no scales). A record is
 //   codes [steps, width / 16, 64 bytes], scales [width], mins [width]
-// where width is the panel's columns rounded up to 16; where scales are multiples of a unit, units [width], float, follow the last record.
+// where width is the panel's columns rounded up to 16. Behind the last record comes what int8 scales are multiplied with: units [width],
+// float, or for each factor_groups records factors [width] and those of mins [width], f16.
 // A step holds K consecutive k of every column. For each block of 16 columns it has 64 bytes (32 for f16), one 32-bit word per column:
 //   f32   K = 1     bf16  K = 2     f16  K = 1, a 16-bit word per column
 //   i8    K = 4, each code stored plus 128 (unsigned)
@@ -22,14 +23,15 @@ constexpr const char* FORMATS[] = {"f32", "f16", "bf16", "i8", "i4"};  // names 
 
 constexpr int PANEL = 64, LANES = 16;  // columns of a panel, columns of a vector
 constexpr int FIXED_K_BLOCK = 512;     // k-block of 16-bit fixed point: so many products never overflow an int32 accumulator
-constexpr int LAYOUT_VERSION = 1;      // increment whenever the meaning of packed bytes changes: they are cached in files
+constexpr int LAYOUT_VERSION = 2;      // increment whenever the meaning of packed bytes changes: they are cached in files
 
 struct Matrix {
   Format format = Format::f32;
   int n = 0, k = 0;
   int k_padded = 0;               // k rounded up; activation rows are zero-padded to it
   int group = 0;                  // k of a record: the quantization group, or k_padded
-  int scale_bytes = 0;            // 0 (no scales), 1 (int8 multiples of the column's unit; i4 -8 to 7), 2 (f16) or 4 (f32)
+  int scale_bytes = 0;            // 0 (no scales), 1 (int8, times a factor or, for i4 codes -8 to 7, the column's unit), 2 (f16) or 4 (f32)
+  int factor_groups = 0;          // groups whose scales, and mins, have a factor in common; 0: there are no factors
   bool has_mins = false;          // w = scale * code + min
   int count = 1;                  // matrices of this shape, one after another: experts
   std::int8_t codebook[16] = {};  // i4: the value of each code
@@ -45,7 +47,8 @@ struct Matrix {
   }
   int bits() const { return format == Format::f32 ? 32 : format == Format::i8 ? 8 : format == Format::i4 ? 4 : 16; }
   bool has_codes() const { return format == Format::i8 || format == Format::i4; }  // else numbers
-  bool has_units() const { return scale_bytes == 1; }
+  bool has_factors() const { return factor_groups > 0; }
+  bool has_units() const { return scale_bytes == 1 && !has_factors(); }
   bool divides_into_tiles() const { return group % 32 == 0; }  // of bf16 along k
   bool may_be_dequantized() const { return format == Format::i4 && !has_units() && divides_into_tiles(); }
   int k_per_step() const { return format == Format::bf16 ? 2 : format == Format::i8 ? 4 : format == Format::i4 ? 8 : 1; }
@@ -55,8 +58,12 @@ struct Matrix {
   int k_blocks_in_group() const { return (group + FIXED_K_BLOCK - 1) / FIXED_K_BLOCK; }
   std::size_t code_bytes(int width) const { return std::size_t(group) * width * bits() / 8; }
   std::size_t record_bytes(int width) const { return code_bytes(width) + std::size_t(width) * scale_bytes * (has_mins ? 2 : 1); }
-  std::size_t units_offset(int width) const { return record_bytes(width) * num_groups(); }  // in a panel
-  std::size_t panel_bytes(int width) const { return (units_offset(width) + (has_units() ? std::size_t(width) * 4 : 0) + 63) / 64 * 64; }
+  std::size_t units_offset(int width) const { return record_bytes(width) * num_groups(); }  // in a panel; of factors, too
+  std::size_t factor_bytes(int width) const { return std::size_t(width) * 2 * (has_mins ? 2 : 1); }  // of one factor of each column
+  std::size_t panel_bytes(int width) const {
+    const std::size_t multiplied = has_units() ? std::size_t(width) * 4 : has_factors() ? factor_bytes(width) * (num_groups() / factor_groups) : 0;
+    return (units_offset(width) + multiplied + 63) / 64 * 64;
+  }
   std::size_t matrix_bytes() const {
     return panel_bytes(PANEL) * (num_panels() - 1) + panel_bytes(width(num_panels() - 1));
   }

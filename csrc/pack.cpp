@@ -166,6 +166,14 @@ void pack_groups(Pool& pool, const Matrix& m, const Destination& to, const Coded
     auto* units = reinterpret_cast<float*>(m.panel(to.index, panel) + m.units_offset(width));
     for (int vec = 0; source.units && vec < width / LANES; ++vec)
       if (any[vec]) copy_scales(lanes[vec], source.units, 1, units + vec * LANES);
+    for (int f = 0, factors = m.has_factors() ? groups / m.factor_groups : 0; f < factors; ++f) {
+      auto* out = reinterpret_cast<std::uint16_t*>(m.panel(to.index, panel) + m.units_offset(width) + m.factor_bytes(width) * f);
+      for (int vec = 0; vec < width / LANES; ++vec) {
+        if (!any[vec]) continue;
+        copy_scales(lanes[vec], source.factors + f, factors, out + vec * LANES);
+        if (mins) copy_scales(lanes[vec], source.min_factors + f, factors, out + width + vec * LANES);
+      }
+    }
   });
 }
 

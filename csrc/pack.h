@@ -16,11 +16,12 @@ struct Destination {
 };
 
 // Quantized rows: codes [rows, k] as in penstock/compute/quant/codes.py; scales and mins (or nullptr) [rows, groups] of scale_bytes each; units
-// [rows] where the matrix has them.
+// [rows], or factors and those of mins [rows, groups / factor_groups], where the matrix has them.
 struct CodedRows {
   const std::int8_t* codes;
   const void *scales, *mins;
   const float* units;
+  const std::uint16_t *factors, *min_factors;
   int rows;
 };
 

@@ -19,14 +19,20 @@ inline void dequantize_row(const Matrix& m, int index, int n, float* out) {
   const bool codes = m.has_codes();
   const Bytes panel = m.panel(index, p);
   const auto* units = reinterpret_cast<const float*>(panel + m.units_offset(width));
+  // What a group's int8 scales (side 0) or mins (1) are multiplied with.
+  const auto factor = [&](int g, int side) PENSTOCK_INLINED {
+    return scalar_at(panel + m.units_offset(width) + m.factor_bytes(width) * (g / m.factor_groups) + (std::size_t(width) * side + column) * 2, 2);
+  };
+  const auto scale_at = [&](Bytes scales, int g, int side) PENSTOCK_INLINED {
+    const Bytes at = scales + (std::size_t(width) * side + column) * m.scale_bytes;
+    if (m.scale_bytes > 1) return scalar_at(at, m.scale_bytes);
+    return static_cast<float>(*reinterpret_cast<const std::int8_t*>(at)) * (m.has_factors() ? factor(g, side) : units[column]);
+  };
   // read(step, j): the j-th of the step's k, where `step` points to this column's word.
   const auto for_each_element = [&](const auto& read) PENSTOCK_INLINED {
     for (int g = 0, k = 0; k < m.k; ++g) {
       const Bytes group = panel + m.record_bytes(width) * g, scales = group + m.code_bytes(width);
-      const float scale = !codes         ? 0
-                          : m.has_units() ? static_cast<float>(reinterpret_cast<const std::int8_t*>(scales)[column]) * units[column]
-                                          : scalar_at(scales + std::size_t(column) * m.scale_bytes, m.scale_bytes);
-      const float min = codes && m.has_mins ? scalar_at(scales + (std::size_t(width) + column) * m.scale_bytes, m.scale_bytes) : 0;
+      const float scale = codes ? scale_at(scales, g, 0) : 0, min = codes && m.has_mins ? scale_at(scales, g, 1) : 0;
       const int end = std::min(m.k, k + m.group);
       for (Bytes step = group + std::size_t(column) * word_bytes; k < end; step += std::size_t(width) * word_bytes)
         for (int j = 0; j < k_per_step && k < end; ++j, ++k) {

@@ -21,14 +21,25 @@ struct KBlocks {
   std::size_t stride;         // bytes from the codes of one k-block to those of the next
   Bytes scales, mins;         // of the first one; mins: nullptr if there are none
   std::size_t scale_stride;   // bytes from k-block to k-block, 0 within one group
-  int scale_bytes;            // 1 (a multiple of the column's unit, which is left to the caller), 2 (f16) or 4
+  int scale_bytes;            // 1 (times a factor, or a multiple of the column's unit, which is left to the caller), 2 (f16) or 4
+  Bytes factors = nullptr;    // f16, of the panel's first k-block whatever `first` is; nullptr: none
+  std::size_t min_factors = 0, factor_stride = 0;  // bytes from factors of scales to those of mins, from factor to factor
+  int factor_shift = 0;       // log2 of the k-blocks that share one
 
-  F load_scale(Bytes of, int v) const {
-    if (scale_bytes == 1) return to_float(load_i8(of + LANES * v));
-    return scale_bytes == 2 ? from_f16(reinterpret_cast<const std::uint16_t*>(of) + LANES * v) : load(reinterpret_cast<const float*>(of) + LANES * v);
+  F load_scale(Bytes of, int v, Bytes factors_of, int k_block) const {
+    if (scale_bytes == 1) {
+      const F scale = to_float(load_i8(of + LANES * v));
+      return factors ? scale * load_factor(factors_of + factor_stride * (k_block >> factor_shift), v) : scale;
+    }
+    return scale_bytes == 2 ? load_factor(of, v) : load(reinterpret_cast<const float*>(of) + LANES * v);
   }
-  F scale(int v) const { return load_scale(scales, v); }
-  F min(int v) const { return load_scale(mins, v); }
+  static F load_factor(Bytes of, int v) { return from_f16(reinterpret_cast<const std::uint16_t*>(of) + LANES * v); }
+  // Of a k-block, and where its scales and mins are.
+  F scale(int v, Bytes of, int k_block) const { return load_scale(of, v, factors, k_block); }
+  F min(int v, Bytes of, int k_block) const { return load_scale(of, v, factors + min_factors, k_block); }
+  // Of the first one.
+  F scale(int v) const { return scale(v, scales, first); }
+  F min(int v) const { return min(v, mins, first); }
   // k-blocks [from, from + num) of these.
   KBlocks part(int from, int num) const {
     KBlocks p = *this;
@@ -46,6 +57,7 @@ struct KBlocks {
     KBlocks p = *this;
     p.codes += step_bytes * v, p.scales += std::size_t(v) * LANES * scale_bytes;
     if (mins) p.mins += std::size_t(v) * LANES * scale_bytes;
+    if (factors) p.factors += std::size_t(v) * LANES * 2;
     return p;
   }
   // The same where codes were unpacked to a buffer, `bytes` for each k-block.
@@ -67,6 +79,10 @@ inline KBlocks all_groups(const Task& t) {
   all.scales = t.panel + m.code_bytes(t.width), all.scale_bytes = m.scale_bytes;
   all.mins = m.has_mins ? all.scales + std::size_t(t.width) * m.scale_bytes : nullptr;
   all.stride = all.scale_stride = m.record_bytes(t.width);
+  if (m.has_factors()) {
+    all.factors = t.panel + m.units_offset(t.width), all.factor_stride = m.factor_bytes(t.width);
+    all.min_factors = std::size_t(t.width) * 2, all.factor_shift = __builtin_ctz(m.factor_groups);
+  }
   return all;
 }
 
@@ -116,14 +132,14 @@ void scaled_micro_kernel(const Step& step, const KBlocks& of, const Operand& x, 
     accumulate<Step, R, V>(step, acc, {codes, of.w_step, x_at, x.stride, steps}, prefetch);
     if constexpr (GROUPED) prefetch.fetch_ahead(scales, V * LANES * of.scale_bytes * (mins ? 2 : 1));
     unrolled<V>([&](auto v) PENSTOCK_INLINED {
-      const F scale = of.load_scale(scales, v);
+      const F scale = of.scale(v, scales, g);
       unrolled<R>([&](auto r) PENSTOCK_INLINED {
         F sum, previous = zero();
         if constexpr (Step::INTEGER) sum = to_float(acc[r][v]);
         else sum = acc[r][v];
         if constexpr (GROUPED) previous = total[r][v];
         F next = fma(sum, scale, previous);
-        if (mins) next = fma(of.load_scale(mins, v), set1(x.group_sums[r * x.groups + g]), next);
+        if (mins) next = fma(of.min(v, mins, g), set1(x.group_sums[r * x.groups + g]), next);
         if constexpr (GROUPED) total[r][v] = next;
         else store(out_at(r, v), Step::INTEGER ? next * set1(x.scales[r]) : next);
       });

@@ -25,7 +25,11 @@ BY_GROUP = [
     Coding(bits, group, scales, mins, values)
     for bits, values in ((8, tuple(range(-8, 8))), (4, tuple(range(-8, 8))), (4, UNSIGNED), (4, IQ4))
     for group in (16, 32, 64, 128) for scales in ("float16", "float32") for mins in (False, True)
-] + [Coding(4, group, "int8") for group in (16, 32, 64, 128)]
+] + [Coding(4, group, "int8") for group in (16, 32, 64, 128)] + [
+    Coding(bits, group, "int8", mins, values, factor)
+    for bits, values in ((8, tuple(range(-8, 8))), (4, UNSIGNED), (4, IQ4))
+    for group, factor in ((16, 256), (32, 256), (32, 32), (64, 128)) for mins in (False, True)
+]
 QUANTIZERS = [participant for participant in PARTICIPANTS if participant != ORACLE]
 DEQUANTIZING = [Participant(f"cpu:kernels={name},dequantize=true", "bfloat16") for name in native_kernels() if name.startswith("amx")]
 WAYS = [*((participant, activations) for participant in QUANTIZERS for activations in ("", "int8")), *((each, "") for each in DEQUANTIZING)]
@@ -50,6 +54,12 @@ def coded(coding: Coding, rows: int, columns: int, seed: int = 0) -> Codes:
         multiples = (rng.integers(1, 16, shape) * rng.choice((-1, 1), shape)).astype(np.int8)
         units = ((1 + rng.random(rows)) * size / 8).astype(np.float32)
         return Codes(codes, 4, coding.group, multiples, None, SYMMETRIC, (units.view(np.uint32) & 0xFFFFFFF0).view(np.float32))
+    if coding.factor:
+        multiples, mins = ((rng.integers(1, 127, shape) * rng.choice((-1, 1), shape)).astype(np.int8) for _ in range(2))
+        factors, min_factors = (((1 + rng.random((rows, columns // coding.factor))) * most / 127).astype(np.float16)
+                                for most in (size, columns**-0.5))
+        return Codes(codes, coding.bits, coding.group, multiples, mins if coding.mins else None, coding.values, None, factors,
+                     min_factors if coding.mins else None)
     scales = ((1 + rng.random(shape)) * rng.choice((-1, 1), shape) * size).astype(coding.scales)
     mins = (rng.standard_normal(shape) * columns**-0.5).astype(coding.scales) if coding.mins else None
     return Codes(codes, coding.bits, coding.group, scales, mins, coding.values)
@@ -140,7 +150,7 @@ def test_one_scale_a_row(participant: Participant, activations: str) -> None:
 @pytest.mark.parametrize("make_case", [gated, embedding, experts], ids=lambda each: each.__name__)
 def test_gates_tables_and_experts(participant: Participant, activations: str, make_case: Callable[..., Case]) -> None:
     for coding in (Coding(8, 128, "float32"), Coding(8, 32, "float16"), Coding(4, 32, "float16"), Coding(4, 64, "float16", True, UNSIGNED),
-                   Coding(4, 32, "int8")):
+                   Coding(4, 32, "int8"), Coding(4, 32, "int8", True, UNSIGNED, 64), Coding(8, 16, "int8", factor=128)):
         cases = [gated(coding, half) for half in (7, 32, 90)] if make_case is gated else [make_case(coding)]
         for case in cases:
             check(participant, case, activations)
@@ -150,7 +160,8 @@ def test_gates_tables_and_experts(participant: Participant, activations: str, ma
 def test_the_same_bits_in_any_company(participant: Participant, activations: str) -> None:
     tokens = np.random.default_rng(0).integers(0, VOCAB, 40)
     for coding in (Coding(8, 128, "float32"), Coding(8, 16, "float32", True), Coding(4, 32, "float16"),
-                   Coding(4, 64, "float16", True, UNSIGNED), Coding(4, 32, "float16", False, IQ4), Coding(4, 32, "int8")):
+                   Coding(4, 64, "float16", True, UNSIGNED), Coding(4, 32, "float16", False, IQ4), Coding(4, 32, "int8"),
+                   Coding(4, 32, "int8", True, UNSIGNED, 64)):
         for case in (linear(coded(coding, 70, 128)), gated(coding, 40), embedding(coding), experts(coding)):
             whole = outputs(make(participant, activations), case, tokens)
             for count in (1, 3, 7, 13):
@@ -159,6 +170,18 @@ def test_the_same_bits_in_any_company(participant: Participant, activations: str
                     for name in whole:
                         same = part[name].view(np.uint32) == whole[name][first : first + count].view(np.uint32)
                         assert same.all(), (coding, name, count, first)
+
+
+@each_way
+@pytest.mark.parametrize("coding", [Coding(4, 32, "int8", True, UNSIGNED, 256), Coding(8, 16, "int8", False, SYMMETRIC, 128)], ids=str)
+def test_scales_with_factors_have_the_bits_of_their_products(participant: Participant, activations: str, coding: Coding) -> None:
+    tokens = np.random.default_rng(0).integers(0, VOCAB, 40)
+    codes = coded(coding, 70, 512)
+    products = codes.widened(replace(coding, scales="float32", factor=0))
+    for count in (1, 40):
+        found, expected = (outputs(make(participant, activations), linear(each), tokens[:count]) for each in (codes, products))
+        for name in expected:
+            np.testing.assert_array_equal(found[name].view(np.uint32), expected[name].view(np.uint32))
 
 
 @each_way

@@ -12,7 +12,7 @@ I64 = np.int64
 def model(kernels: str, k: int, group: int, int8: bool = False, numbers=None):
     made = native.Model(native.Pool(1, []), kernels, True, int8)
     made.reserve(64 << 20)
-    fields = {"n": 64, "k": k, "k_padded": k, "count": 1, "has_mins": False}
+    fields = {"n": 64, "k": k, "k_padded": k, "count": 1, "factor_groups": 0, "has_mins": False}
     table = made.add_matrix({**fields, "format": "f32", "group": k, "scale_bytes": 0, "values": []})
     made.pack(table, [0, 0, -1], np.random.default_rng(0).standard_normal((64, k)).astype(np.float32) if numbers is None else numbers)
     coded = made.add_matrix({**fields, "format": "i4", "group": group, "scale_bytes": 2, "values": list(range(-8, 8))})
@@ -66,7 +66,8 @@ def test_groups_that_do_not_fit_the_memory_for_unpacked_codes(kernels, int8):
 def test_a_soft_cap_keeps_what_is_no_number(kernels):
     made = native.Model(native.Pool(1, []), kernels, False, False)
     made.reserve(1 << 20)
-    fields = {"format": "f32", "k": 16, "k_padded": 16, "group": 16, "scale_bytes": 0, "count": 1, "has_mins": False, "values": []}
+    fields = {"format": "f32", "k": 16, "k_padded": 16, "group": 16, "scale_bytes": 0, "factor_groups": 0, "count": 1, "has_mins": False,
+              "values": []}
     table, head = made.add_matrix({**fields, "n": 64}), made.add_matrix({**fields, "n": 64})
     made.pack(table, [0, 0, -1], np.ones((64, 16), np.float32))
     weights = np.ones((64, 16), np.float32)
@@ -109,8 +110,8 @@ def test_gates_as_large_as_floats_are(kernels, activation):
     half = len(gates)  # no whole vectors
     made = native.Model(native.Pool(1, []), kernels, True, False)
     made.reserve(1 << 20)
-    table = made.add_matrix({"n": 1, "k": 2 * half, "k_padded": 2 * half, "count": 1, "format": "f32", "group": 2 * half, "has_mins": False,
-                             "scale_bytes": 0, "values": []})
+    table = made.add_matrix({"n": 1, "k": 2 * half, "k_padded": 2 * half, "count": 1, "format": "f32", "group": 2 * half,
+                             "factor_groups": 0, "has_mins": False, "scale_bytes": 0, "values": []})
     made.pack(table, [0, 0, -1], np.concatenate([gates, np.ones(half, np.float32)])[None])
     both, out = made.add_buffer(2 * half, False, 0), made.add_buffer(half, False, 1)
     made.add_cache(1, 1, 16, 64, 16)

@@ -8,7 +8,8 @@ ODD = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 CODINGS = (
     Coding(8, 96, "float32"), Coding(8, 32, "float16"), Coding(8, 16, "float32"), Coding(8, 32, "float16", True), Coding(4, 32, "float16"),
     Coding(4, 16, "float32", True, UNSIGNED), Coding(4, 32, "float32", True, UNSIGNED), Coding(4, 32, "float16", False, ODD),
-    Coding(4, 32, "int8"), Coding(4, 16, "int8"),
+    Coding(4, 32, "int8"), Coding(4, 16, "int8"), Coding(4, 16, "int8", True, UNSIGNED, 32), Coding(8, 8, "int8", False, SYMMETRIC, 32),
+    Coding(4, 32, "int8", False, ODD, 96), Coding(8, 32, "int8", True, SYMMETRIC, 96),
 )
 
 
@@ -20,6 +21,11 @@ def random_codes(coding: Coding, rows: int = 5, columns: int = 96, seed: int = 0
         multiples = rng.integers(-15, 16, (rows, columns // coding.group)).astype(np.int8)
         units = (rng.random(rows).astype(np.float32).view(np.uint32) & 0xFFFFFFF0).view(np.float32)
         return Codes(codes, coding.bits, coding.group, multiples, None, coding.values, units)
+    if coding.factor:
+        scales, mins = (rng.integers(-128, 128, (rows, columns // coding.group)).astype(np.int8) for _ in range(2))
+        factors, min_factors = (rng.standard_normal((rows, columns // coding.factor)).astype(np.float16) for _ in range(2))
+        return Codes(codes, coding.bits, coding.group, scales, mins if coding.mins else None, coding.values, None, factors,
+                     min_factors if coding.mins else None)
     scales, mins = (rng.standard_normal((rows, columns // coding.group)).astype(coding.scales) for _ in range(2))
     return Codes(codes, coding.bits, coding.group, scales, mins if coding.mins else None, coding.values)
 
@@ -28,7 +34,8 @@ def random_codes(coding: Coding, rows: int = 5, columns: int = 96, seed: int = 0
 def test_a_coding_is_that_of_its_codes(coding: Coding) -> None:
     packed = random_codes(coding)
     assert packed.coding == coding and packed.shape == (5, 96)
-    stored = packed.codes.size * coding.bits + 8 * (packed.scales.nbytes + (0 if packed.mins is None else packed.mins.nbytes))
+    beside = (packed.scales, packed.mins, packed.factors, packed.min_factors)
+    stored = packed.codes.size * coding.bits + 8 * sum(0 if each is None else each.nbytes for each in beside)
     assert packed.bits_per_weight * packed.codes.size == pytest.approx(stored)
 
 

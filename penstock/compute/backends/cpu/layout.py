@@ -7,7 +7,7 @@ import numpy as np
 
 from penstock.compute.backends.cpu.lower import Native
 from penstock.compute.program import Program, WeightSpec
-from penstock.compute.quant.codes import MULTIPLES, SCALE_BYTES, UNIT_BYTES
+from penstock.compute.quant.codes import FACTOR_BYTES, MULTIPLES, SCALE_BYTES, UNIT_BYTES
 from penstock.compute.weight import Form
 
 Array = Any
@@ -61,6 +61,7 @@ class MatrixLayout:
     k_padded: int
     group: int
     scale_bytes: int
+    factor_groups: int
     has_mins: bool
     count: int
     values: tuple[int, ...]
@@ -68,12 +69,17 @@ class MatrixLayout:
 
     def fields(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in
-                ("format", "n", "k", "k_padded", "group", "scale_bytes", "has_mins", "count")} | {"values": list(self.values)}
+                ("format", "n", "k", "k_padded", "group", "scale_bytes", "factor_groups", "has_mins", "count")} | {
+                    "values": list(self.values)}
+
+    @property
+    def has_units(self) -> bool:
+        return self.scale_bytes == SCALE_BYTES[MULTIPLES] and not self.factor_groups
 
     @property
     def may_be_dequantized(self) -> bool:
         """Matrix::may_be_dequantized of csrc/layout.h."""
-        return self.format == I4 and self.scale_bytes != SCALE_BYTES[MULTIPLES] and self.group % STEPS[BF16] == 0
+        return self.format == I4 and not self.has_units and self.group % STEPS[BF16] == 0
 
     @property
     def reserved_bytes(self) -> int:
@@ -83,12 +89,12 @@ class MatrixLayout:
     @property
     def num_bytes(self) -> int:
         """What it takes as packed: Matrix::bytes of csrc/layout.h."""
-        codes = self.group * BITS[self.format] // 8
+        codes, groups, sides = self.group * BITS[self.format] // 8, self.k_padded // self.group, 2 if self.has_mins else 1
+        factors = FACTOR_BYTES * sides * (groups // self.factor_groups) if self.factor_groups else 0
 
         def panel(width: int) -> int:
-            record = width * (codes + self.scale_bytes * (2 if self.has_mins else 1))
-            units = UNIT_BYTES * width if self.scale_bytes == SCALE_BYTES[MULTIPLES] else 0
-            return -(-(record * (self.k_padded // self.group) + units) // LINE) * LINE
+            record = width * (codes + self.scale_bytes * sides)
+            return -(-(record * groups + width * (UNIT_BYTES * self.has_units + factors)) // LINE) * LINE
 
         last = (self.n - 1) // PANEL
         return self.count * (panel(PANEL) * last + panel(min(PANEL, -(-(self.n - last * PANEL) // LANES) * LANES)))
@@ -102,14 +108,14 @@ def matrix_layout(weight: WeightSpec, given: Form, dtype: str, gated: bool) -> M
     if isinstance(given, str):
         form = FORMATS[dtype]
         padded = -(-k // STEPS[form]) * STEPS[form]
-        return MatrixLayout(form, n, k, padded, padded, 0, False, count, (), gated)
+        return MatrixLayout(form, n, k, padded, padded, 0, 0, False, count, (), gated)
     form = I8 if given.bits == 8 else I4
     whole = given.group == k
     padded = -(-k // STEPS[form]) * STEPS[form] if whole else k
     group = padded if whole else given.group
     if group % STEPS[form]:
         raise ValueError(f"{weight.name}: groups of {given.group} are not whole steps of {STEPS[form]}")
-    return MatrixLayout(form, n, k, padded, group, SCALE_BYTES[given.scales], given.mins, count,
+    return MatrixLayout(form, n, k, padded, group, SCALE_BYTES[given.scales], given.factor // group, given.mins, count,
                         given.values if form == I4 else (), gated)
 
 

@@ -95,9 +95,10 @@ class Packer:
             self._model.pack(number, place, raw(piece[start:stop]))
             return
         part = piece.rows(start, stop)
-        mins, units = (None if each is None else np.ascontiguousarray(each) for each in (part.mins, part.units))
+        mins, *multiplied = (None if each is None else np.ascontiguousarray(each)
+                             for each in (part.mins, part.units, part.factors, part.min_factors))
         codes, scales = np.ascontiguousarray(part.codes).view(np.int8), np.ascontiguousarray(part.scales)
-        self._model.pack_codes(number, place, codes, scales, mins, units)
+        self._model.pack_codes(number, place, codes, scales, mins, tuple(multiplied))
 
 
 def matrices_of(natives: Sequence[Native]) -> list[tuple[str, bool]]:

@@ -1,23 +1,32 @@
 """The tensor types of GGUF, and the quantized ones as `Codes`: blocks of a few dozen weights that share scales.
 
 The layouts are ggml's (ggml-common.h), with QK_K = 256. Each weight is value * scale + min, with one rounding for the product and one for
-the sum; a scale of the K types is the float32 product of the block's scale and the group's. So `Codes` holds all of them exactly.
+the sum; a scale of the K types is the float32 product of the block's factor and the group's scale. So `Codes` holds all of them exactly.
 """
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
 
-from penstock.compute.quant.codes import SYMMETRIC, UNSIGNED, Codes
+from penstock.compute.quant.codes import BY_ROW, SYMMETRIC, UNSIGNED, Codes
 from penstock.compute.quant.microscaled import DOUBLED, halved_powers
 
 Array = Any
-Unpacked = tuple[Array, Array, Array | None]  # of n blocks: codes [n, values], scales [n, groups], mins like scales
 CHUNK = 1 << 22  # weights that are unpacked at once
 IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 PAIRS, QUARTERS, EIGHTHS = (np.arange(0, 8, bits, dtype=np.uint8) for bits in (4, 2, 1))  # shifts that split a byte
+
+
+class Unpacked(NamedTuple):
+    """What n blocks hold, as in `Codes`."""
+
+    codes: Array  # [n, values]
+    scales: Array  # [n, groups]
+    mins: Array | None = None
+    factors: Array | None = None  # [n, 1]
+    min_factors: Array | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +49,17 @@ class Format:
 def codes(kind: Format, rows: Array) -> Codes:
     """A matrix of a quantized type. `rows`: its bytes, uint8 [out, bytes of a row]."""
     assert kind.unpack is not None
-    out, inner = len(rows), rows.shape[1] // kind.block_bytes * kind.block
-    groups, step = inner // kind.group, max(1, CHUNK // inner)
-    first_codes, first_scales, first_mins = kind.unpack(rows[:0].reshape(-1).view(kind.layout))
-    found = np.empty((out, inner), first_codes.dtype)
-    scales = np.empty((out, groups), first_scales.dtype)
-    mins = None if first_mins is None else np.empty((out, groups), first_mins.dtype)
+    out, num_blocks = len(rows), rows.shape[1] // kind.block_bytes
+    step = max(1, CHUNK // (num_blocks * kind.block))
+    none = kind.unpack(rows[:0].reshape(-1).view(kind.layout))
+    found: dict[str, Any] = {name: np.empty((out, num_blocks * each.shape[1]), each.dtype)
+                             for name, each in none._asdict().items() if each is not None}
     for start in range(0, out, step):
         part = slice(start, min(out, start + step))
-        some_codes, some_scales, some_mins = kind.unpack(rows[part].reshape(-1).view(kind.layout))
-        found[part] = some_codes.reshape(-1, inner)
-        scales[part] = some_scales.reshape(-1, groups)
-        if mins is not None and some_mins is not None:
-            mins[part] = some_mins.reshape(-1, groups)
-    return Codes(found, kind.bits, kind.group, scales, mins, kind.values)
+        some = kind.unpack(rows[part].reshape(-1).view(kind.layout))
+        for name, whole in found.items():
+            whole[part] = getattr(some, name).reshape(-1, whole.shape[1])
+    return Codes(bits=kind.bits, group=kind.group, values=kind.values, **{name: found.get(name) for name in BY_ROW})
 
 
 def dequantize(kind: Format, rows: Array) -> Array:
@@ -88,9 +94,9 @@ def _float16(blocks: Array, name: str) -> Array:
     return np.ascontiguousarray(blocks[name])[:, None]
 
 
-def _products(blocks: Array, name: str, factors: Array) -> Array:
-    """Scales of groups: float32 [n, groups]."""
-    return blocks[name].astype(np.float32)[:, None] * factors.astype(np.float32)
+def _whole(small: Array) -> Array:
+    """Scales below 128 as `Codes` has them."""
+    return small.view(np.int8)
 
 
 def _six_bits(packed: Array) -> tuple[Array, Array]:
@@ -101,28 +107,28 @@ def _six_bits(packed: Array) -> tuple[Array, Array]:
 
 
 def _q4_0(blocks: Array) -> Unpacked:
-    return _nibbles(blocks["qs"]), _float16(blocks, "d"), None
+    return Unpacked(_nibbles(blocks["qs"]), _float16(blocks, "d"))
 
 
 def _q4_1(blocks: Array) -> Unpacked:
-    return _nibbles(blocks["qs"]), _float16(blocks, "d"), _float16(blocks, "m")
+    return Unpacked(_nibbles(blocks["qs"]), _float16(blocks, "d"), _float16(blocks, "m"))
 
 
 def _q5_0(blocks: Array) -> Unpacked:
-    return _fifth_bits(blocks).view(np.int8) - np.int8(16), _float16(blocks, "d"), None
+    return Unpacked(_fifth_bits(blocks).view(np.int8) - np.int8(16), _float16(blocks, "d"))
 
 
 def _q5_1(blocks: Array) -> Unpacked:
-    return _fifth_bits(blocks).view(np.int8), _float16(blocks, "d"), _float16(blocks, "m")
+    return Unpacked(_fifth_bits(blocks).view(np.int8), _float16(blocks, "d"), _float16(blocks, "m"))
 
 
 def _q8_0(blocks: Array) -> Unpacked:
-    return blocks["qs"], _float16(blocks, "d"), None
+    return Unpacked(blocks["qs"], _float16(blocks, "d"))
 
 
 def _q2_k(blocks: Array) -> Unpacked:
     found, scales = _split(blocks["qs"], QUARTERS, 32) & 3, blocks["scales"]
-    return found, _products(blocks, "d", scales & 15), -_products(blocks, "dmin", scales >> 4)
+    return Unpacked(found, _whole(scales & 15), _whole(scales >> 4), _float16(blocks, "d"), -_float16(blocks, "dmin"))
 
 
 def _q3_k(blocks: Array) -> Unpacked:
@@ -130,33 +136,33 @@ def _q3_k(blocks: Array) -> Unpacked:
     packed = blocks["scales"]
     six = (_split(packed[:, :8], PAIRS, 8) & 15) | ((_split(packed[:, 8:], QUARTERS, 4) & 3) << 4)
     found = (_split(blocks["qs"], QUARTERS, 32) & 3) + (high << 2) + np.uint8(4)  # the value, -4 to 3, is 8 less
-    return found, _products(blocks, "d", six.view(np.int8) - np.int8(32)), None
+    return Unpacked(found, _whole(six) - np.int8(32), factors=_float16(blocks, "d"))
 
 
 def _q4_k(blocks: Array) -> Unpacked:
     scales, mins = _six_bits(blocks["scales"])
-    return _nibbles(blocks["qs"], 32), _products(blocks, "d", scales), -_products(blocks, "dmin", mins)
+    return Unpacked(_nibbles(blocks["qs"], 32), _whole(scales), _whole(mins), _float16(blocks, "d"), -_float16(blocks, "dmin"))
 
 
 def _q5_k(blocks: Array) -> Unpacked:
     scales, mins = _six_bits(blocks["scales"])
     found = _nibbles(blocks["qs"], 32) | ((_split(blocks["qh"], EIGHTHS, 32) & 1) << 4)
-    return found.view(np.int8), _products(blocks, "d", scales), -_products(blocks, "dmin", mins)
+    return Unpacked(found.view(np.int8), _whole(scales), _whole(mins), _float16(blocks, "d"), -_float16(blocks, "dmin"))
 
 
 def _q6_k(blocks: Array) -> Unpacked:
     found = _nibbles(blocks["ql"], 64) | ((_split(blocks["qh"], QUARTERS, 32) & 3) << 4)
-    return found.view(np.int8) - np.int8(32), _products(blocks, "d", blocks["scales"]), None
+    return Unpacked(found.view(np.int8) - np.int8(32), blocks["scales"], factors=_float16(blocks, "d"))
 
 
 def _iq4_xs(blocks: Array) -> Unpacked:
     high = (blocks["scales_h"][:, None] >> np.arange(0, 16, 2, dtype=np.uint16)) & 3
     six = _split(blocks["scales_l"], PAIRS, 1) & 15 | (high.astype(np.uint8) << 4)
-    return _nibbles(blocks["qs"]), _products(blocks, "d", six.view(np.int8) - np.int8(32)), None
+    return Unpacked(_nibbles(blocks["qs"]), _whole(six) - np.int8(32), factors=_float16(blocks, "d"))
 
 
 def _mxfp4(blocks: Array) -> Unpacked:
-    return _nibbles(blocks["qs"]), halved_powers(blocks["e"])[:, None], None
+    return Unpacked(_nibbles(blocks["qs"]), halved_powers(blocks["e"])[:, None])
 
 
 HALF, BYTE = "<f2", "u1"

@@ -7,7 +7,9 @@ import pytest
 native = pytest.importorskip("penstock._native")
 
 Array = Any
-MATRIX = {"format": "i8", "n": 40, "k": 64, "k_padded": 64, "group": 64, "scale_bytes": 4, "has_mins": False, "count": 1, "values": []}
+MATRIX = {"format": "i8", "n": 40, "k": 64, "k_padded": 64, "group": 64, "scale_bytes": 4, "factor_groups": 0, "has_mins": False,
+          "count": 1, "values": []}
+BY_UNIT = MATRIX | {"format": "i4", "group": 32, "scale_bytes": 1, "values": list(range(-8, 8))}
 CODES, SCALES = np.zeros((8, 64), np.int8), np.ones((8, 1), np.float32)
 
 
@@ -76,19 +78,38 @@ def test_roundings_have_room_for_their_scales() -> None:
 
 
 def test_units_are_given_where_scales_are_multiples(model: Any) -> None:
-    with pytest.raises(ValueError, match="a unit where scales are multiples of it, and only there"):
-        model.pack_codes(0, [0, 0, -1], CODES, SCALES, None, np.ones(8, np.float32))
-    fields = {"format": "i4", "n": 40, "k": 64, "k_padded": 64, "group": 32, "scale_bytes": 1, "has_mins": False, "count": 1,
-              "values": list(range(-8, 8))}
+    with pytest.raises(ValueError, match="units or factors where scales are multiplied with them, and only there"):
+        model.pack_codes(0, [0, 0, -1], CODES, SCALES, None, (np.ones(8, np.float32), None, None))
+    fields = BY_UNIT
     coded, multiples = model.add_matrix(fields), np.ones((8, 2), np.int8)
-    model.pack_codes(coded, [0, 0, -1], CODES & 15, multiples, None, np.ones(8, np.float32))
+    model.pack_codes(coded, [0, 0, -1], CODES & 15, multiples, None, (np.ones(8, np.float32), None, None))
     with pytest.raises(ValueError, match="each row has one unit"):
-        model.pack_codes(coded, [0, 0, -1], CODES & 15, multiples, None, np.ones(7, np.float32))
-    with pytest.raises(ValueError, match="a unit where scales"):
+        model.pack_codes(coded, [0, 0, -1], CODES & 15, multiples, None, (np.ones(7, np.float32), None, None))
+    with pytest.raises(ValueError, match="units or factors where"):
         model.pack_codes(coded, [0, 0, -1], CODES & 15, multiples, None)
     for wrong in ({"format": "i8", "values": []}, {"values": list(range(16))}, {"has_mins": True}):
         with pytest.raises(ValueError, match="units are for codes -8 to 7 without mins"):
             model.add_matrix(fields | wrong)
+
+
+def test_factors_are_given_where_scales_have_them(model: Any) -> None:
+    factors, none = np.ones((8, 1), np.float16), None
+    with pytest.raises(ValueError, match="a row has a factor for"):
+        model.pack_codes(0, [0, 0, -1], CODES, SCALES, none, (none, factors, none))
+    fields = BY_UNIT | {"format": "i8", "values": [], "factor_groups": 2, "has_mins": True}
+    coded, scales = model.add_matrix(fields), np.ones((8, 2), np.int8)
+    model.pack_codes(coded, [0, 0, -1], CODES, scales, scales, (none, factors, factors))
+    for wrong in ((none, factors, none), (none, none, none), (np.ones(8, np.float32), factors, factors)):
+        with pytest.raises(ValueError, match="units or factors where"):
+            model.pack_codes(coded, [0, 0, -1], CODES, scales, scales, wrong)
+    for wrong in ((none, factors[:7], factors), (none, factors, np.ones((8, 2), np.float16))):
+        with pytest.raises(ValueError, match="a row has a factor for"):
+            model.pack_codes(coded, [0, 0, -1], CODES, scales, scales, wrong)
+    with pytest.raises(ValueError, match="multiplied with are 2, not 3"):
+        model.pack_codes(coded, [0, 0, -1], CODES, scales, scales, (none, factors))
+    for unusual in ({"factor_groups": 3}, {"factor_groups": 4}, {"scale_bytes": 2}):
+        with pytest.raises(ValueError, match="factors are for scales of 1 byte"):
+            model.add_matrix(fields | unusual)
 
 
 def test_what_is_written_is_never_a_copy(model: Any) -> None:

@@ -25,7 +25,8 @@ from tests.contract.test_codes import coded
 
 Array = Any
 WIDE = {**CONFIG, "hidden_size": 64, "intermediate_size": 96, "vocab_size": 70}
-Q4_K, Q6_K, Q8_0 = Coding(4, 32, "float32", True, UNSIGNED), Coding(8, 16, "float32"), Coding(8, 32, "float16")
+Q4_K, Q6_K = Coding(4, 32, "int8", True, UNSIGNED, 64), Coding(8, 16, "int8", factor=64)
+Q8_0 = Coding(8, 32, "float16")
 
 
 class Memory:
@@ -117,9 +118,9 @@ def test_a_scheme_codes_matrices_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("codings, expected", [
-    ({"q_proj": Q4_K, "k_proj": Q4_K, "v_proj": Q6_K}, Coding(8, 16, "float32", True)),
+    ({"q_proj": Q4_K, "k_proj": Q4_K, "v_proj": Q6_K}, Coding(8, 16, "int8", True, factor=64)),
     ({"q_proj": Q4_K, "k_proj": Q4_K, "v_proj": Q4_K}, Q4_K),
-    ({"q_proj": Q8_0, "k_proj": Q6_K, "v_proj": Q8_0}, Q6_K),
+    ({"q_proj": Q8_0, "k_proj": Q6_K, "v_proj": Q8_0}, Coding(8, 16, "float32")),
 ])
 def test_parts_of_several_codings_are_joined_exactly(codings: dict[str, Coding], expected: Coding) -> None:
     checkpoint = with_codes(codings)

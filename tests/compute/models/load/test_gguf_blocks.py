@@ -68,10 +68,15 @@ def test_codes_have_the_layout_that_backends_take(number: int) -> None:
     assert (found.shape, found.bits, found.group) == ((5, 3 * kind.block), kind.bits, kind.group)
     assert found.codes.dtype == (np.uint8 if kind.bits == 4 else np.int8)
     assert found.bits == 8 or found.codes.max() < 16
-    plain_scales = "d" in (kind.layout.names or ()) and kind.block == 32
+    scales_dtype = np.int8 if kind.block == 256 else np.float16 if "d" in (kind.layout.names or ()) else np.float32
     for scales in (found.scales, found.mins):
         if scales is not None:
-            assert scales.shape == (5, found.shape[1] // kind.group) and scales.dtype == (np.float16 if plain_scales else np.float32)
+            assert scales.shape == (5, found.shape[1] // kind.group) and scales.dtype == scales_dtype
+    has_factors = [each is not None for each in (found.factors, found.min_factors)]
+    assert has_factors == [kind.block == 256, kind.block == 256 and found.mins is not None]
+    for factors in (found.factors, found.min_factors):
+        if factors is not None:
+            assert factors.shape == (5, 3) and factors.dtype == np.float16
 
 
 @pytest.mark.parametrize("number", QUANTIZED, ids=ids)
