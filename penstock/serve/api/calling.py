@@ -12,6 +12,7 @@ from penstock.serve.api.values import Values, show
 from penstock.serve.text.tools.rules import Function, Wanted, rules_of
 
 Tool = Mapping[str, Any]
+CALLS_OR_TEXT = "frame: calls | @body"
 Chosen = tuple[str, Sequence[str] | None]  # "auto", "none", "required" or "one"; the functions that may be called, None: all
 
 
@@ -104,7 +105,7 @@ def structure_of(desk: Desk, asked: Asked | None, calling: Calling) -> Asked | N
     if calling.required or asked is None:
         whole = rules_of(f"start: {'calls' if calling.required else 'answer'}\n{rules}", functions)
         return Asked(StructuredOutputsParams(grammar=whole), "tools")
-    return replace(asked, wanted=replace(asked.wanted, frame=rules_of(f"frame: calls | @body\n{rules}", functions)))
+    return replace(asked, wanted=replace(asked.wanted, frame=rules_of(f"{CALLS_OR_TEXT}\n{rules}", functions)))
 
 
 def parts_of(asked: Asked | None, calling: Calling) -> list[Asked]:
@@ -134,7 +135,8 @@ def behind_reasoning(desk: Desk, wanted: StructuredOutputsParams, prompt: str) -
     if parser is None:
         return wanted
     rules = parser.rules(prompt, special_token(desk))
-    if wanted.frame is None:
-        return replace(wanted, frame=Rules(f"frame: reasoning @body\n{rules}"))
-    inner = wanted.frame.text.removeprefix("frame:")
-    return replace(wanted, frame=replace(wanted.frame, text=f"frame: reasoning inner\ninner:{inner}\n{rules}"))
+    if wanted.frame is not None:
+        text = wanted.frame.text.replace(CALLS_OR_TEXT, "frame: before_calls calls | reasoning @body", 1)
+        return replace(wanted, frame=replace(wanted.frame, text=f"{text}\n{rules}"))
+    before = "before_calls" if isinstance(wanted.grammar, Rules) else "reasoning"  # Rules: a tool parser's
+    return replace(wanted, frame=Rules(f"frame: {before} @body\n{rules}"))

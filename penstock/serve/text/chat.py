@@ -76,7 +76,7 @@ class ChatTemplate:
                 raise RequestError(f"chat_template_kwargs must not hold {name!r}, a field of its own", param="chat_template_kwargs")
         chosen = self._choose(tools is not None)
         form = chosen.form
-        shaped = for_template(messages, form.parts, form.strings, form.json_arguments)
+        shaped = for_template(messages, form)
         ending = Ending(shaped) if continue_final_message else None
         variables = {
             **self._special_tokens, **template_kwargs,

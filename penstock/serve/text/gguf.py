@@ -18,6 +18,7 @@ from penstock.core.errors import ModelError
 from penstock.serve.text import gguf_bytes, gguf_pieces
 from penstock.serve.text.facts import TokenizerFacts
 from penstock.serve.text.gguf_vocab import CONTROL, NORMAL, Vocab, read_vocab
+from penstock.serve.text.harmony import CALL, END, RETURN
 
 if TYPE_CHECKING:
     from penstock.compute.models.load.gguf_metadata import Metadata
@@ -33,7 +34,7 @@ ENDINGS = ("eot", "eom")  # roles that end a generation beside eos
 STRIPPING, UNSTRIPPING = ("phi3", "llama"), frozenset(("<unk>", "<s>", "<|endoftext|>"))  # architecture, kind of vocabulary
 # The converter names eos alone; control tokens that are spelled so end a message or a text as well.
 SPELLED_ENDINGS = frozenset((
-    "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|im_end|>", "<|endoftext|>", "<|end|>", "<end_of_turn>", "<EOT>",
+    "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|im_end|>", "<|endoftext|>", "<|end|>", "<end_of_turn>", "<EOT>", RETURN, CALL,
 ))
 
 SPELLED_CONTROLS = SPELLED_ENDINGS | {"<start_of_turn>"}  # plain tokens in the first files of Gemma
@@ -60,7 +61,8 @@ def read_gguf(path: Path) -> tuple[tokenizers.Tokenizer, TokenizerFacts]:
     add_special_tokens(backend, metadata, roles, adds_bos)
     endings = [token_id(metadata, vocab, name) for name in ENDINGS]
     endings += [i for i in vocab.added() if vocab.is_special(i) and vocab.tokens[i] in SPELLED_ENDINGS]
-    eos = dict.fromkeys(found for found in (roles["eos_token"], *endings) if found is not None)
+    inner = {END} if CALL in vocab.by_spelling else set()  # ends each of the messages that an answer of gpt-oss is made of
+    eos = dict.fromkeys(found for found in (roles["eos_token"], *endings) if found is not None and vocab.tokens[found] not in inner)
     return backend, TokenizerFacts(known, tuple(eos), chat_templates(metadata))
 
 

@@ -1,4 +1,5 @@
 """Finding tags in a stream of text: what is certainly no tag goes on, what may become one waits."""
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock.serve.text.answer import ContentDelta, Event
@@ -25,6 +26,26 @@ def num_begun(text: str, tag: str) -> int:
     """How many characters at the end of `text` are the beginning of `tag`, but not all of it."""
     longest = min(len(text), len(tag) - 1)
     return next((n for n in range(longest, 0, -1) if text.endswith(tag[:n])), 0)
+
+
+Read = Callable[[str, list[Event]], str]
+
+
+class StateReader:
+    """A parser whose states are methods: each reads what it can of a text, adds to the events, and returns the rest to the state that
+    it has set, which may be itself. What waits for more text is kept in `_waiting`."""
+
+    def __init__(self, start: Read) -> None:
+        self._read = start
+        self._waiting = ""
+        self._num_pushed = 0  # characters
+
+    def push(self, text: str) -> list[Event]:
+        events: list[Event] = []
+        self._num_pushed += len(text)
+        while text:
+            text = self._read(text, events)
+        return events
 
 
 class ContentWriter:

@@ -1,17 +1,26 @@
 """OpenAI's messages as chat templates expect them. What a template cannot be given is refused, never left out."""
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import RequestError
 from penstock.core.strict_json import fault
+
+if TYPE_CHECKING:
+    from penstock.serve.text.template_form import TemplateForm
 
 PART_SEPARATOR = "\n"  # between text parts where a template takes one string
 REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
 
 
-def for_template(messages: Sequence[Mapping[str, Any]], parts: bool, strings: bool, json_arguments: bool) -> list[dict[str, Any]]:
+def for_template(messages: Sequence[Mapping[str, Any]], form: TemplateForm) -> list[dict[str, Any]]:
     """Copies of the messages in the form that the template is written for; see TemplateForm.
+
+    Where it shows a message's first call alone, each call is a message, with its results behind it. Where it refuses to show content
+    beside thinking, a message with calls has both as thinking, which is how such templates show the content of these messages.
 
     Keys whose value is None and `cache_control` marks are left out. Raises RequestError(param="messages") for content that is
     no text and for tool calls whose arguments are no JSON object.
@@ -20,12 +29,13 @@ def for_template(messages: Sequence[Mapping[str, Any]], parts: bool, strings: bo
     for at, message in enumerate(messages):
         copy = {key: value for key, value in message.items() if value is not None and key != "cache_control"}
         if "content" in copy:
-            copy["content"] = shape_content(copy["content"], parts, strings, f"messages[{at}].content")
-        if isinstance(copy.get("tool_calls"), list) and not json_arguments:
+            copy["content"] = shape_content(copy["content"], form.parts, form.strings, f"messages[{at}].content")
+        if isinstance(copy.get("tool_calls"), list) and not form.json_arguments:
             calls = enumerate(copy["tool_calls"])
             copy["tool_calls"] = [parsed_arguments(call, f"messages[{at}].tool_calls[{n}]") for n, call in calls]
-        shaped.append(with_reasoning(copy))
-    return shaped
+        copy = with_reasoning(copy)
+        shaped.append(with_one_text(copy) if form.one_text and copy.get("tool_calls") else copy)
+    return with_single_calls(shaped) if form.first_call else shaped
 
 
 def shape_content(content: Any, parts: bool, strings: bool, where: str) -> str | list[dict[str, str]]:
@@ -66,3 +76,34 @@ def with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
     """Reasoning goes by several names; templates read `reasoning_content` or `thinking`."""
     given = [message[name] for name in REASONING_FIELDS if name in message]
     return {"thinking": given[0], **message, "reasoning_content": given[0]} if given else message
+
+
+def with_one_text(message: dict[str, Any]) -> dict[str, Any]:
+    """The message with its content behind its thinking, where it has both."""
+    thinking, content = message.get("thinking"), message.get("content")
+    if not thinking or not content or not isinstance(content, str):
+        return message
+    both = f"{thinking}{PART_SEPARATOR}{content}"
+    return {**{key: value for key, value in message.items() if key != "content"}, **dict.fromkeys(("thinking", "reasoning_content"), both)}
+
+
+def with_single_calls(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A message of several calls as one message for each, what else it has in the first. Behind each stand its results, which name it by
+    its id; behind the last, those that name none."""
+    single: list[dict[str, Any]] = []
+    at = 0
+    while at < len(messages):
+        message = messages[at]
+        at += 1
+        calls = message.get("tool_calls")
+        if not isinstance(calls, list) or len(calls) < 2:
+            single.append(message)
+            continue
+        results = list(takewhile(lambda each: each.get("role") == "tool", messages[at:]))
+        at += len(results)
+        for n, call in enumerate(calls):
+            call_id = call.get("id") if isinstance(call, dict) else None
+            own = [result for result in results if n == len(calls) - 1 or call_id is not None and result.get("tool_call_id") == call_id]
+            results = [result for result in results if result not in own]
+            single += [{**(message if n == 0 else {"role": message["role"]}), "tool_calls": [call]}, *own]
+    return single

@@ -4,18 +4,23 @@ from dataclasses import dataclass
 
 from jinja2 import Environment, meta, nodes
 
+CALLS = "tool_calls"
+
 
 @dataclass(frozen=True, slots=True)
 class TemplateForm:
     """`parts`: it goes through the parts of a message's content; else content must be one string. `strings`: it also takes a string.
 
     `json_arguments`: it writes a tool call's arguments out itself, so they must stay JSON text; else they are objects.
-    `variables`: every name that it may read from outside, also where it sets the name itself in some branch.
+    `first_call`: it shows the first of a message's tool calls and does not look for others. `one_text`: it refuses a message that has
+    both content and thinking. `variables`: every name that it may read from outside, also where it sets the name itself in some branch.
     """
 
     parts: bool
     strings: bool
     json_arguments: bool
+    first_call: bool
+    one_text: bool
     variables: frozenset[str]
 
 
@@ -27,7 +32,25 @@ def form_of(source: str, environment: Environment) -> TemplateForm:
     tested = any(contents.holds(test.node) and test.name == "string" for test in tree.find_all(nodes.Test))
     glued = any(is_field(side, "arguments") for add in tree.find_all(nodes.Add) for side in (add.left, add.right))
     variables = meta.find_undeclared_variables(tree) - environment.globals.keys()
-    return TemplateForm(parts, not parts or tested, glued, frozenset(variables))
+    return TemplateForm(parts, not parts or tested, glued, shows_first_call(tree), refuses_both(tree), frozenset(variables))
+
+
+def shows_first_call(tree: nodes.Template) -> bool:
+    """Whether calls are taken by the number 0 alone, not gone through nor counted."""
+    taken = [item.arg for item in tree.find_all(nodes.Getitem) if is_field(item.node, CALLS)]
+    others = [*(loop.iter for loop in tree.find_all(nodes.For)), *(each.node for each in tree.find_all(nodes.Filter) if each.node is not None)]
+    return bool(taken) and all(arg == nodes.Const(0) for arg in taken) and not any(is_field(node, CALLS) for node in others)
+
+
+def refuses_both(tree: nodes.Template) -> bool:
+    """Whether an exception is raised where a message has content and thinking."""
+    for branch in tree.find_all(nodes.If):
+        asked = list(branch.test.find_all((nodes.Getattr, nodes.Getitem))) if isinstance(branch.test, nodes.And) else []
+        raises = any(isinstance(call.node, nodes.Name) and call.node.name == "raise_exception"
+                     for part in branch.body for call in part.find_all(nodes.Call))
+        if raises and all(any(is_field(node, name) for node in asked) for name in ("content", "thinking")):
+            return True
+    return False
 
 
 class ContentNames:

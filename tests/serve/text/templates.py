@@ -309,6 +309,35 @@ LOOPS = """{% macro show(content) %}
 {{ tool_choice | default("auto") }}
 """
 
+HARMONY = """{%- macro say(header, text, end="<|end|>") %}{{- "<|start|>" ~ header ~ "<|message|>" ~ text ~ end }}{%- endmacro %}
+{%- if tools %}
+    {{- "<|start|>developer<|message|># Tools\\n\\nnamespace functions {\\n" }}
+    {%- for tool in tools %}{{- "type " ~ tool.function.name ~ " = (_: " ~ tool.function.parameters | tojson ~ ") => any;\\n" }}{%- endfor %}
+    {{- "}<|end|>" }}
+{%- endif %}
+{%- set called = namespace(name=none) %}
+{%- for message in messages %}
+    {%- if message.role == "tool" %}
+        {%- if called.name is none %}{{- raise_exception("A result without a call!") }}{%- endif %}
+        {{- say("functions." ~ called.name ~ " to=assistant<|channel|>commentary", message.content | tojson) }}
+    {%- elif message.role == "assistant" and "tool_calls" in message %}
+        {%- set rest = messages[loop.index:] | selectattr("role", "equalto", "assistant") | rejectattr("tool_calls", "defined") | list %}
+        {%- set thought = message.content or message.thinking %}
+        {%- if message.content and message.thinking %}{{- raise_exception("Content and thinking are both given!") }}{%- endif %}
+        {%- if thought and not rest %}{{- say("assistant<|channel|>analysis", thought) }}{%- endif %}
+        {%- set call = message.tool_calls[0] %}
+        {%- set function = call.function or call %}
+        {%- set called.name = function.name %}
+        {{- say("assistant to=functions." ~ function.name ~ "<|channel|>commentary json", function.arguments | tojson, "<|call|>") }}
+    {%- elif message.role == "assistant" %}
+        {%- set called.name = none %}
+        {{- say("assistant<|channel|>final", message.content) }}
+    {%- else %}
+        {{- say(message.role, message.content) }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- "<|start|>assistant" }}{%- endif %}"""
+
 PARTS_ONLY = """{% for message in messages %}<{{ message.role }}>{% for part in message["content"] %}
 {{- part.text }}{% endfor %}</{{ message.role }}>{% endfor %}"""
 
@@ -317,5 +346,5 @@ STRING_ARGUMENTS = """{% for message in messages %}{% for call in message.tool_c
 
 ALL = {
     "llama3": LLAMA3, "chatml_tools": CHATML_TOOLS, "mistral": MISTRAL, "gemma": GEMMA, "phi3": PHI3, "zephyr": ZEPHYR, "llama2": LLAMA2,
-    "generation": GENERATION, "loops": LOOPS,
+    "generation": GENERATION, "loops": LOOPS, "harmony": HARMONY,
 }

@@ -5,7 +5,8 @@
         @classmethod
         def suits(cls, template: str) -> bool    # whether a chat template's source speaks of this format
         @classmethod
-        # Lark rules of `reasoning`, which comes before an answer that follows a grammar; `special`: see tools.rules.Wanted
+        # Lark rules of `reasoning`, which comes before a text that follows a grammar, and `before_calls`, which comes before what a tool
+        # parser's rules are of; `special`: see tools.rules.Wanted
         def rules(cls, prompt: str, special: Callable[[str], int | None] = ...) -> str
         def __init__(self, prompt: str = "")     # the rendered prompt, which may already have opened the reasoning
         answer_at: int | None                    # characters before the answer: reasoning and its tags; None: it has not begun

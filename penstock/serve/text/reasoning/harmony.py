@@ -1,35 +1,46 @@
 """Channels, as gpt-oss writes them: `<|channel|>analysis<|message|>...<|end|><|start|>assistant<|channel|>final<|message|>...`.
 
-Of the analysis, reasoning is made; of the other channels, content. A message to a recipient, a call, stays as it is written, markup
-included: no tool parser reads this format yet.
+Of the analysis, reasoning is made; of the other channels, content. A call, and any other message to a recipient that is not analysis,
+stays as it is written, markup included: the tool parser `harmony` reads it.
 """
 from collections.abc import Callable
 from typing import ClassVar
 
 from penstock.serve.text.answer import ContentDelta, Event, ReasoningDelta
-from penstock.serve.text.markup import find_tag
+from penstock.serve.text.harmony import (
+    ANALYSIS,
+    ASSISTANT,
+    CHANNEL,
+    END,
+    ENDS,
+    FINAL,
+    MAX_HEADER,
+    MESSAGE,
+    RECIPIENT,
+    START,
+    called_by,
+    is_analysis,
+    open_message,
+)
+from penstock.serve.text.json_object import ObjectReader, State
+from penstock.serve.text.markup import StateReader, find_tag
 from penstock.serve.text.tools.rules import Wanted
 
-START, CHANNEL, MESSAGE, END = "<|start|>", "<|channel|>", "<|message|>", "<|end|>"
-ENDS = (END, "<|return|>", "<|call|>", START)
-ANALYSIS, RECIPIENT = "analysis", " to="
 HEADS = (START, CHANNEL, RECIPIENT)  # what an answer in channels begins with
-MAX_HEADER = 256  # characters
 
 
-class HarmonyParser:
+class HarmonyParser(StateReader):
     """An answer that begins with no markup is content, all of it."""
 
     needs_special_tokens: ClassVar[bool] = True
 
     def __init__(self, prompt: str = "") -> None:
-        self._waiting = ""  # may be markup
-        self._num_pushed = 0
-        head = open_message(prompt)
-        self._thinks = head is not None and is_analysis(head)
-        self._calls = False
-        self._read = self._read_start if head is None else self._read_message
-        self.answer_at: int | None = None if head is None or self._thinks else 0
+        header = open_message(prompt)
+        super().__init__(self._read_start if header is None else self._read_message)
+        self._thinks = header is not None and is_analysis(header)
+        self._is_shown = False  # whether the message's markup is
+        self._arguments = ObjectReader()  # of a call
+        self.answer_at: int | None = None if header is None or self._thinks else 0
 
     @classmethod
     def suits(cls, template: str) -> bool:
@@ -37,20 +48,15 @@ class HarmonyParser:
 
     @classmethod
     def rules(cls, prompt: str, special: Callable[[str], int | None] = lambda text: None) -> str:
-        mark, head = Wanted([], False, special), open_message(prompt)
-        final = f'{mark.tag(CHANNEL)} "final" {mark.tag(MESSAGE)}'
-        if head is None:
-            whole = f'({mark.tag(CHANNEL)} "{ANALYSIS}" {mark.tag(MESSAGE)} thought {mark.tag(START)} "assistant")? {final}'
-        else:
-            whole = f'thought {mark.tag(START)} "assistant" {final}' if is_analysis(head) else '""'
-        return "\n".join([f"reasoning: {whole}", *(line.replace("TEXT", "THOUGHT") for line in mark.until(END, "thought"))])
-
-    def push(self, text: str) -> list[Event]:
-        events: list[Event] = []
-        self._num_pushed += len(text)
-        while text:
-            text = self._read(text, events)
-        return events
+        """In a text that the prompt has begun, calls come behind its end."""
+        mark, header = Wanted([], False, special), open_message(prompt)
+        before = f'thought {mark.tag(START)} "{ASSISTANT}"'
+        if header is None:
+            before = f'({mark.tag(CHANNEL)} "{ANALYSIS}" {mark.tag(MESSAGE)} {before})?'
+        in_text = header is not None and not is_analysis(header)
+        return "\n".join([
+            "reasoning: " + ('""' if in_text else f'before_calls {mark.tag(CHANNEL)} "{FINAL}" {mark.tag(MESSAGE)}'),
+            f"before_calls: {before}", *(line.replace("TEXT", "THOUGHT") for line in mark.until(END, "thought"))])
 
     def finish(self) -> list[Event]:
         """A header that ends without its message tells nothing."""
@@ -88,28 +94,43 @@ class HarmonyParser:
 
     def _read_header(self, text: str, events: list[Event]) -> str:
         found = find_tag(self._waiting + text, (MESSAGE,))
-        head, tag, after = found.before, found.tag, found.after
-        if len(head) > MAX_HEADER:  # no header, whatever follows
+        header, tag, after = found.before, found.tag, found.after
+        if len(header) > MAX_HEADER:  # no header, whatever follows
             self._waiting, self._read = "", self._read_plain
-            rest = head + (tag or "") + after
+            rest = header + (tag or "") + after
             self._answer_begins(len(rest))
             return rest
         if tag is None:
-            self._waiting = head + after
+            self._waiting = header + after
             return ""
-        self._waiting, self._read = "", self._read_message
-        self._thinks = is_analysis(head)
-        self._calls = not self._thinks and RECIPIENT in head
+        is_call = called_by(header) is not None
+        self._waiting, self._arguments = "", ObjectReader()
+        self._read = self._read_arguments if is_call else self._read_message
+        self._thinks = is_analysis(header) and not is_call
+        self._is_shown = RECIPIENT in header and not self._thinks
         if not self._thinks:
-            self._answer_begins(len(head + tag + after) if self._calls else len(after))
-        if self._calls:
-            events.append(ContentDelta(head + tag))
+            self._answer_begins(len(header + tag + after) if self._is_shown else len(after))
+        if self._is_shown:
+            events.append(ContentDelta(header + tag))
         return after
 
+    def _read_arguments(self, text: str, events: list[Event]) -> str:
+        """In their JSON, what is spelled like markup is none."""
+        end = len(text)
+        for at, char in enumerate(text):
+            state = self._arguments.push(char)
+            if state is not State.OPEN:
+                self._read = self._read_message
+                end = at + (state is State.DONE)
+                break
+        if end:
+            events.append(ContentDelta(text[:end]))
+        return text[end:]
+
     def _read_message(self, text: str, events: list[Event]) -> str:
-        found = find_tag(self._waiting + text, ENDS)
+        found = find_tag(self._waiting + text, (*ENDS, START))
         self._waiting = ""
-        shown = found.before + (found.tag if self._calls and found.tag not in (None, START) else "")
+        shown = found.before + (found.tag if self._is_shown and found.tag not in (None, START) else "")
         if shown:
             events.append(self._said(shown))
         if found.tag is None:
@@ -117,14 +138,3 @@ class HarmonyParser:
             return ""
         self._read, self._thinks = self._read_header, False
         return START + found.after if found.tag == START else found.after
-
-
-def open_message(prompt: str) -> str | None:
-    """The header of the message in which a prompt ends; None where it has no such message."""
-    last = prompt.rpartition(START)[2]
-    head, tag, body = last.partition(MESSAGE)
-    return head if tag and not any(end in body for end in ENDS) else None
-
-
-def is_analysis(head: str) -> bool:
-    return head.partition(CHANNEL)[2].startswith(ANALYSIS)

@@ -3,12 +3,12 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from penstock.serve.text.answer import ContentDelta, Event, ReasoningDelta
-from penstock.serve.text.markup import find_tag
+from penstock.serve.text.markup import StateReader, find_tag
 
 OPEN, CLOSE = "<think>", "</think>"
 
 
-class ThinkParser:
+class ThinkParser(StateReader):
     """Reasoning begins with the answer's first word or was opened by the prompt's last; a tag further on is ordinary text.
 
     An answer that ends before its reasoning does has no content.
@@ -17,11 +17,9 @@ class ThinkParser:
     needs_special_tokens: ClassVar[bool] = False
 
     def __init__(self, prompt: str = "") -> None:
-        self._read = self._read_start
+        super().__init__(self._read_start)
         self._opened = prompt.rstrip().endswith(OPEN)
-        self._waiting = ""  # may be markup
         self._begun = False  # whether the reasoning, or after it the content, has shown anything
-        self._num_pushed = 0
         self.answer_at: int | None = None
 
     @classmethod
@@ -31,14 +29,7 @@ class ThinkParser:
     @classmethod
     def rules(cls, prompt: str, special: Callable[[str], int | None] = lambda text: None) -> str:
         thought = "thought" if prompt.rstrip().endswith(OPEN) else f'("{OPEN}" thought)?'
-        return f"reasoning: {thought} GAP?\nthought[lazy]: /(?s:.*)<\\/think>/\nGAP: /[ \\t\\r\\n]{{1,8}}/"
-
-    def push(self, text: str) -> list[Event]:
-        events: list[Event] = []
-        self._num_pushed += len(text)
-        while text:
-            text = self._read(text, events)
-        return events
+        return f"reasoning: {thought} GAP?\nbefore_calls: reasoning\nthought[lazy]: /(?s:.*)<\\/think>/\nGAP: /[ \\t\\r\\n]{{1,8}}/"
 
     def finish(self) -> list[Event]:
         if self._read == self._read_start and not self._opened:

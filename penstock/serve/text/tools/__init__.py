@@ -19,6 +19,7 @@ that a call may be told of as soon as its arguments begin.
 from penstock.core.registry import Table
 
 TABLE = Table("tool parser", {
+    "harmony": "penstock.serve.text.tools.harmony:HarmonyCallParser",
     "hermes": "penstock.serve.text.tools.hermes:HermesParser",
     "llama3_json": "penstock.serve.text.tools.llama3_json:Llama3JsonParser",
     "mistral": "penstock.serve.text.tools.mistral:MistralParser",

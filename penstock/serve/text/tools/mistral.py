@@ -8,7 +8,7 @@ from penstock.compute.decoding.grammar.syntax import literal
 from penstock.serve.text.answer import Event
 from penstock.serve.text.calls import CallReader, NewId
 from penstock.serve.text.json_object import BLANK, State
-from penstock.serve.text.markup import ContentWriter, find_tag
+from penstock.serve.text.markup import ContentWriter, StateReader, find_tag
 from penstock.serve.text.tools.rules import Function, Wanted
 
 TAG, ARGS = "[TOOL_CALLS]", "[ARGS]"
@@ -23,16 +23,15 @@ def new_call_id() -> str:
     return "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(9))
 
 
-class MistralParser:
+class MistralParser(StateReader):
     """The tag is a special token."""
 
     needs_special_tokens: ClassVar[bool] = True
 
     def __init__(self, new_id: NewId = new_call_id, sure: bool = False) -> None:
+        super().__init__(self._read_content)
         self._content = ContentWriter()
         self._calls = CallReader(new_id, self._content, sure=sure)
-        self._read = self._read_content
-        self._waiting = ""  # may be the beginning of the tag, or is what stands before a call
         self._in_list = False
 
     @classmethod
@@ -54,12 +53,6 @@ class MistralParser:
         return "\n".join([
             f"calls: {wanted.tag(TAG)} rest", f"rest: {rest}", f"call: {wanted.one_of(named if newer else listed)}",
             "answer: opening rest | TEXT?", *wanted.until(TAG, "opening")])
-
-    def push(self, text: str) -> list[Event]:
-        events: list[Event] = []
-        while text:
-            text = self._read(text, events)
-        return events
 
     def finish(self) -> list[Event]:
         rest = self._waiting

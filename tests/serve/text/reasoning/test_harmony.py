@@ -11,9 +11,10 @@ from penstock.compute.decoding.grammar.masks import Masks
 from penstock.compute.decoding.grammar.vocabulary import Vocabulary
 from penstock.core.types import Rules, StructuredOutputsParams
 from penstock.serve.text.answer import Answer, ContentDelta, ReasoningDelta
-from penstock.serve.text.reasoning.harmony import CHANNEL, END, MESSAGE, START, HarmonyParser
-from tests.compute.decoding.grammar.tokens import END as EOS
-from tests.compute.decoding.grammar.tokens import MAX_LEN, SIZE, Tokens, matcher_of, write
+from penstock.serve.text.harmony import CHANNEL, END, MESSAGE, START
+from penstock.serve.text.reasoning.harmony import HarmonyParser
+from tests.compute.decoding.grammar.tokens import MAX_LEN, SIZE, matcher_of, write
+from tests.serve.text.marked import Marked
 from tests.serve.text.tools.reading import cuts, pieces, pushed, read
 
 PROMPT = "<|start|>system<|message|>You are.<|end|><|start|>user<|message|>Hi<|end|><|start|>assistant"
@@ -73,28 +74,11 @@ def test_only_its_own_templates_suit_it() -> None:
     assert not HarmonyParser.suits("<|im_start|>assistant\n<think>")
 
 
-class Marked(Tokens):
-    """The markup are special tokens, which are written as they are spelled."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.marks = {260 + at: text for at, text in enumerate((START, CHANNEL, MESSAGE, END))}
-        self.special_ids |= self.marks.keys()
-        self._spelled[260:264] = [text.encode() for text in self.marks.values()]
-
-    def weight(self, token_id: int) -> int:
-        return 60 if 260 <= token_id < 264 else super().weight(token_id)
-
-    def decode(self, ids: list[int]) -> str:
-        return b"".join(self.token_bytes(token) for token in ids if token != EOS).decode()
-
-
 @pytest.mark.parametrize("prompt", [PROMPT, PROMPT + THOUGHT, PROMPT + ANSWER])
 def test_reasoning_comes_before_what_follows_a_grammar(prompt: str) -> None:
-    tokens = Marked()
+    tokens = Marked((START, CHANNEL, MESSAGE, END))
     made = Compiler({way: STRUCTURES.load(way)() for way in STRUCTURES}, Vocabulary(tokens, SIZE), MAX_LEN)
-    ids = {text: token for token, text in tokens.marks.items()}
-    frame = Rules(f"frame: reasoning @body\n{HarmonyParser.rules(prompt, ids.get)}")
+    frame = Rules(f"frame: reasoning @body\n{HarmonyParser.rules(prompt, tokens.marks.get)}")
     wanted = StructuredOutputsParams(choice=("yes", "no"), frame=frame)
     masks = Masks(Vocabulary(tokens, SIZE).width)
     texts = [write(matcher_of(made, wanted), masks, random.Random(seed), tokens=tokens) for seed in range(20)]

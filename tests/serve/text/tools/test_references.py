@@ -18,6 +18,7 @@ COMPILER = compiler()
 MASKS = Masks(COMPILER.vocabulary.width)
 SPELLED = {  # a call of f with arguments, which are JSON
     "hermes": '<tool_call>\n{{"name": "f", "arguments": {}}}\n</tool_call>', "llama3_json": '{{"name": "f", "parameters": {}}}',
+    "harmony": '<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}',
     "mistral": '[TOOL_CALLS] [{{"name": "f", "arguments": {}}}]', "pythonic": "[f({})]",
 }
 INTEGER = {"type": "integer"}

@@ -12,10 +12,14 @@ from penstock.compute.decoding.grammar.masks import Masks
 from penstock.compute.decoding.grammar.vocabulary import Vocabulary
 from penstock.core.types import Rules, StructuredOutputsParams
 from penstock.serve.text.answer import Answer, AnswerParser, collect
+from penstock.serve.text.harmony import CHANNEL, CONSTRAIN, MESSAGE, START
+from penstock.serve.text.harmony import END as CLOSE
+from penstock.serve.text.reasoning.harmony import HarmonyParser
 from penstock.serve.text.reasoning.think import ThinkParser
 from penstock.serve.text.tools import TABLE
 from penstock.serve.text.tools.rules import NOTHING, Function, Wanted, rules_of
-from tests.compute.decoding.grammar.tokens import END, MAX_LEN, SIZE, TOKENS, Tokens, matcher_of, write
+from tests.compute.decoding.grammar.tokens import MAX_LEN, SIZE, TOKENS, matcher_of, write
+from tests.serve.text.marked import Marked
 from tests.serve.text.tools.reading import events_of, numbered, read
 
 WEATHER: dict[str, Any] = {
@@ -28,27 +32,9 @@ FUNCTIONS = {"get.weather": Function("get.weather", WEATHER), "paint": Function(
 MASKS = Masks(Vocabulary(TOKENS, SIZE).width)
 
 
-class Marked(Tokens):
-    """Spellings of markup are special tokens, which `decode` writes as they are spelled."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.marks = {260 + at: text for at, text in enumerate(("<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]"))}
-        self.special_ids |= self.marks.keys()
-        self._spelled[260:265] = [text.encode() for text in (*self.marks.values(), "</think>")]
-
-    def weight(self, token_id: int) -> int:
-        return 60 if 260 <= token_id < 265 else super().weight(token_id)
-
-    def id_of(self, text: str) -> int | None:
-        return next((token for token, mark in self.marks.items() if mark == text), None)
-
-    def decode(self, ids: Any) -> str:
-        return b"".join(self.token_bytes(token) for token in ids if token != END).decode()
-
-
-MARKED = Marked()
-VOCABULARIES = {"plain": (TOKENS, lambda text: None), "marked": (MARKED, MARKED.id_of)}
+MARKS = ("<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", START, CHANNEL, CONSTRAIN, MESSAGE, CLOSE)
+MARKED = Marked(MARKS, words=("</think>",), rare=(CLOSE,))
+VOCABULARIES = {"plain": (TOKENS, lambda text: None), "marked": (MARKED, MARKED.marks.get)}
 COMPILERS = {name: Compiler({way: STRUCTURES.load(way)() for way in STRUCTURES}, Vocabulary(tokens, SIZE), MAX_LEN)
              for name, (tokens, _) in VOCABULARIES.items()}
 
@@ -111,19 +97,28 @@ def test_a_sure_parser_tells_of_the_same_calls_at_any_length(name: str) -> None:
     assert early or name == "pythonic"
 
 
-@pytest.mark.parametrize("opened", [False, True])
-def test_reasoning_comes_before_the_calls(opened: bool) -> None:
-    prompt = "<assistant><think>\n" if opened else "<assistant>"
-    hermes = TABLE.load("hermes")
-    rules = hermes.rules(Wanted(list(FUNCTIONS.values()), False, MARKED.id_of))
-    frame = Rules(f"frame: reasoning @body\n{ThinkParser.rules(prompt)}")
-    answers = [collect(events_of(AnswerParser(ThinkParser(prompt), hermes(numbered())), [text]))
+THINK, HARMONY, ASSISTANT = "<assistant>", "<|start|>user<|message|>Hi<|end|>", "<|start|>assistant"
+THINKING: dict[str, tuple[Any, str, str, bool]] = {  # parser, prompt, tool parser, whether something is thought
+    "think": (ThinkParser, THINK, "hermes", False), "think, opened": (ThinkParser, THINK + "<think>\n", "hermes", True),
+    "harmony": (HarmonyParser, HARMONY + ASSISTANT, "harmony", True),
+    "harmony, opened": (HarmonyParser, HARMONY + ASSISTANT + CHANNEL + "analysis" + MESSAGE, "harmony", True),
+}
+
+
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize(("reasoning", "prompt", "name", "thinks"), THINKING.values(), ids=THINKING.keys())
+def test_reasoning_comes_before_the_calls(reasoning: Any, prompt: str, name: str, thinks: bool, many: bool) -> None:
+    parser = TABLE.load(name)
+    rules = parser.rules(Wanted(list(FUNCTIONS.values()), many, MARKED.marks.get))
+    frame = Rules(f"frame: before_calls @body\n{reasoning.rules(prompt, MARKED.marks.get)}")
+    answers = [collect(events_of(AnswerParser(reasoning(prompt), parser(numbered())), [text]))
                for text in texts(rules, "calls", "marked", 25, frame)]
     assert len(answers) > 10
     for answer in answers:
         assert answer.tool_calls and not answer.content
-        check_calls(answer, many=False)
-    assert any(answer.reasoning for answer in answers) is opened  # what may be thought may be nothing
+        check_calls(answer, many)
+    assert any(len(answer.tool_calls) > 1 for answer in answers) is many
+    assert any(answer.reasoning for answer in answers) is thinks  # what may be thought may be nothing
 
 
 def test_the_parameters_stay_as_they_are_written_and_arguments_are_an_object() -> None:
