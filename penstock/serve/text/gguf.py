@@ -34,7 +34,7 @@ ENDINGS = ("eot", "eom")  # roles that end a generation beside eos
 STRIPPING, UNSTRIPPING = ("phi3", "llama"), frozenset(("<unk>", "<s>", "<|endoftext|>"))  # architecture, kind of vocabulary
 # The converter names eos alone; control tokens that are spelled so end a message or a text as well.
 SPELLED_ENDINGS = frozenset((
-    "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|im_end|>", "<|endoftext|>", "<|end|>", "<end_of_turn>", "<EOT>", RETURN, CALL,
+    "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|im_end|>", "<|endoftext|>", "<end_of_turn>", "<EOT>", END, RETURN, CALL,
 ))
 
 SPELLED_CONTROLS = SPELLED_ENDINGS | {"<start_of_turn>"}  # plain tokens in the first files of Gemma

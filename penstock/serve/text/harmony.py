@@ -2,7 +2,7 @@
 
     <|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{...}<|call|>
 
-An answer begins behind `<|start|>assistant`. The recipient stands behind the role or behind the channel; what the body is of, with
+An answer begins behind `<|start|>assistant`. The recipient stands behind the role or behind the channel. The body's type, with
 `<|constrain|>` before it or not, may be left out.
 """
 import re

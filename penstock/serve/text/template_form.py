@@ -38,8 +38,9 @@ def form_of(source: str, environment: Environment) -> TemplateForm:
 def shows_first_call(tree: nodes.Template) -> bool:
     """Whether calls are taken by the number 0 alone, not gone through nor counted."""
     taken = [item.arg for item in tree.find_all(nodes.Getitem) if is_field(item.node, CALLS)]
-    others = [*(loop.iter for loop in tree.find_all(nodes.For)), *(each.node for each in tree.find_all(nodes.Filter) if each.node is not None)]
-    return bool(taken) and all(arg == nodes.Const(0) for arg in taken) and not any(is_field(node, CALLS) for node in others)
+    others = [*(loop.iter for loop in tree.find_all(nodes.For)), *(filtered.node for filtered in tree.find_all(nodes.Filter))]
+    alone = not any(node is not None and is_field(node, CALLS) for node in others)
+    return alone and bool(taken) and all(arg == nodes.Const(0) for arg in taken)
 
 
 def refuses_both(tree: nodes.Template) -> bool:

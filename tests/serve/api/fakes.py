@@ -171,8 +171,9 @@ class Speaker:
         token = self._token()
         self.count += 1
         params = self.request.params
-        text, stopped = self.stops.push(self.text.push([token]))
-        if stopped is not None or (token == 1 and not params.ignore_eos):
+        ended = token == 1 and not params.ignore_eos
+        text, stopped = self.stops.push("" if ended else self.text.push([token]))
+        if stopped is not None or ended:
             self.reason = "stop"
         elif self.count == self.engine.give_up_after:
             self.reason = "abort"

@@ -188,9 +188,9 @@ def test_a_model_that_reasons_may_do_so_before_its_structure() -> None:
         found = wanted(running, response_format={"type": "json_object"})
         assert text_of(found.frame).startswith("frame: reasoning @body\nreasoning: (")
         found = wanted(running, response_format={"type": "json_object"}, tools=[look()])
-        assert text_of(found.frame).startswith("frame: reasoning inner\ninner: calls | @body\n") and '\\"look\\"' in text_of(found.frame)
+        assert text_of(found.frame).startswith("frame: before_calls calls | reasoning @body\n") and '\\"look\\"' in text_of(found.frame)
         found = wanted(running, tools=[look()], tool_choice="required")
-        assert found.grammar is not None and text_of(found.frame).startswith("frame: reasoning @body\n")
+        assert found.grammar is not None and text_of(found.frame).startswith("frame: before_calls @body\n")
     finally:
         running.stop()
 

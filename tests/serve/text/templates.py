@@ -312,7 +312,9 @@ LOOPS = """{% macro show(content) %}
 HARMONY = """{%- macro say(header, text, end="<|end|>") %}{{- "<|start|>" ~ header ~ "<|message|>" ~ text ~ end }}{%- endmacro %}
 {%- if tools %}
     {{- "<|start|>developer<|message|># Tools\\n\\nnamespace functions {\\n" }}
-    {%- for tool in tools %}{{- "type " ~ tool.function.name ~ " = (_: " ~ tool.function.parameters | tojson ~ ") => any;\\n" }}{%- endfor %}
+    {%- for tool in tools %}
+        {{- "type " ~ tool.function.name ~ " = (_: " ~ tool.function.parameters | default({}) | tojson ~ ") => any;\\n" }}
+    {%- endfor %}
     {{- "}<|end|>" }}
 {%- endif %}
 {%- set called = namespace(name=none) %}

@@ -262,6 +262,19 @@ def test_what_begins_and_ends_a_text(tmp_path: Path) -> None:
     assert same_ends.encode("the sea") == [begin, *body, begin]
 
 
+def test_a_message_of_gpt_oss_ends_without_the_answer_but_a_call_ends_it(tmp_path: Path) -> None:
+    backend = trained("gpt-4o")
+
+    def ends(*more: str) -> set[str]:
+        backend.add_special_tokens(["<|endoftext|>", "<|return|>", "<|end|>", *more])
+        end = roles(0, backend.token_to_id("<|return|>"))
+        ours = Tokenizer.load(write(tmp_path / "x.gguf", lambda writer: byte_level_metadata(writer, backend, "gpt-4o"), end))
+        return {ours.decode([token]) for token in ours.eos_token_ids}
+
+    assert ends() == {"<|end|>", "<|endoftext|>", "<|im_end|>", "<|return|>"}
+    assert ends("<|call|>") == {"<|call|>", "<|endoftext|>", "<|im_end|>", "<|return|>"}
+
+
 def test_pieces_begin_with_bos_unless_told_otherwise(tmp_path: Path) -> None:
     theirs, scores = spm(True)
     theirs.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])

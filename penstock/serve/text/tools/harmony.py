@@ -94,12 +94,12 @@ class HarmonyCallParser(StateReader):
         """Of one that calls nothing, the opening is content, and what is behind it may open another."""
         found = find_tag(self._waiting + text, (START, MESSAGE, *ENDS))
         self._waiting = ""
-        is_whole = found.tag is not None or len(found.before) > MAX_HEADER
-        if not is_whole:
+        fits = len(found.before) <= MAX_HEADER
+        if found.tag is None and fits:
             self._waiting = found.before + found.after
             return ""
         opening, self._opening = self._opening, ""
-        name = called_by(opening + found.before) if found.tag == MESSAGE and len(found.before) <= MAX_HEADER else None
+        name = called_by(opening + found.before) if found.tag == MESSAGE and fits else None
         if name is not None:
             self._read = self._read_call
             self._calls.begin(opening + found.before + MESSAGE, name)

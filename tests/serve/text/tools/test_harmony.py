@@ -57,7 +57,8 @@ def test_without_a_call_the_text_is_unchanged(text: str) -> None:
 
 @pytest.mark.parametrize("header", [
     IN_CHANNEL, IN_ROLE, "<|channel|>commentary to=functions.get_weather<|constrain|>json<|message|>",
-    "<|channel|>commentary to=functions.get_weather<|message|>", "<|channel|>analysis to=functions.get_weather <|constrain|>json<|message|>",
+    "<|channel|>commentary to=functions.get_weather<|message|>",
+    "<|channel|>analysis to=functions.get_weather <|constrain|>json<|message|>",
     "<|channel|>commentary to=assistant<|channel|>commentary to=functions.get_weather code<|message|>",
     " to=functions.get_weather<|channel|>commentary<|message|>",
 ])
@@ -80,7 +81,8 @@ def test_several_calls() -> None:
     assert read(both(), f"{IN_CHANNEL}{ROME}<|start|>assistant{second}").tool_calls == (ROME_CALL, call(1, "get-time.2", "{}"))
 
 
-@pytest.mark.parametrize(("after", "content"), [(" And more.", " And more."), ("Ok<|call|> x", "Ok<|call|> x"), (" <", " <"), (" \n", None)])
+@pytest.mark.parametrize(("after", "content"), [
+    (" And more.", " And more."), ("Ok<|call|> x", "Ok<|call|> x"), (" <", " <"), (" \n", None)])
 def test_what_comes_after_a_call_is_content(after: str, content: str | None) -> None:
     assert read(both(), f"{IN_CHANNEL}{ROME}<|call|>{after}") == Answer(content, None, (ROME_CALL,))
 
