@@ -1,4 +1,4 @@
-"""Traces of requests for OpenTelemetry, in the words of its GenAI semantic conventions (docs/dashboard.md). An extra: `penstock[otel]`.
+"""Traces of requests for OpenTelemetry, in the words of its GenAI semantic conventions 0.1 (docs/dashboard.md). An extra: `penstock[otel]`.
 
 A request is a span with its parameters and usage and the moment of its first token, and below it what it waited for: queue, prefill,
 decode. One that never reached the engine, a wrong one, is a span as well. What users write is never in it. Nothing of OpenTelemetry is
@@ -51,6 +51,7 @@ class Trail:
     began_ns: int
     first_ns: int | None = None
     num_tokens: int = 0
+    num_choices: int = 0  # that have to end; none of an embedding
     reasons: dict[int, str] = field(default_factory=dict)  # by choice
 
 
@@ -90,7 +91,8 @@ class Tracing:
             asked.num_spans += 1
             attributes |= place_of(asked)
         began = time.time_ns() - (0 if request.arrival_s is None else round((self._clock.now() - request.arrival_s) * 1e9))
-        return Trail(self._start(f"{operation} {self._model}", attributes, began), asked, began)
+        num_choices = 0 if request.wants_embedding else request.params.n
+        return Trail(self._start(f"{operation} {self._model}", attributes, began), asked, began, num_choices=num_choices)
 
     def refuse(self, asked: Asked, status: int, began_ns: int) -> None:
         """A span of a request that was answered with an error before the engine heard of it: which model was meant is not known."""
@@ -116,10 +118,11 @@ class Tracing:
             usage = delta.usage
             if delta.embedding is None:
                 trail.span.set_attribute("gen_ai.usage.output_tokens", usage.completion_tokens)
-            trail.span.set_attributes({
-                "gen_ai.usage.input_tokens": usage.prompt_tokens,
-                "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
-                "gen_ai.usage.cache_creation.input_tokens": usage.cache_creation_input_tokens})
+            else:
+                trail.span.set_attribute("gen_ai.embeddings.dimension.count", len(delta.embedding))
+            trail.span.set_attribute("gen_ai.usage.input_tokens", usage.prompt_tokens)
+            cached = {"read": usage.cached_tokens, "write": usage.cache_creation_input_tokens}
+            trail.span.set_attributes({f"gen_ai.usage.cache_{kind}.input_tokens": num for kind, num in cached.items() if num})
             if usage.queued_s is not None:
                 self._children(trail, trail.began_ns + round(usage.queued_s * 1e9))
 
@@ -127,8 +130,9 @@ class Tracing:
         """The request is answered, or has failed, or nobody waits for it any more (GeneratorExit)."""
         span = trail.span
         span.set_attributes({"gen_ai.response.id": request_id, "gen_ai.response.model": self._model})
-        if trail.reasons:
-            span.set_attribute("gen_ai.response.finish_reasons", [trail.reasons[index] for index in sorted(trail.reasons)])
+        reasons = trail.reasons if error is None else dict.fromkeys(range(trail.num_choices), "error") | trail.reasons
+        if reasons:
+            span.set_attribute("gen_ai.response.finish_reasons", [reasons[index] for index in sorted(reasons)])
         if trail.asked is not None and trail.asked.streams:
             span.set_attribute("gen_ai.request.stream", True)
             if trail.first_ns is not None:
@@ -229,12 +233,12 @@ def parameters(request: Request) -> dict[str, Any]:
         return {"gen_ai.provider.name": PROVIDER}
     given = {
         "gen_ai.request.choice.count": params.n if params.n != 1 else None, "gen_ai.request.seed": params.seed,
-        "gen_ai.request.top_k": float(params.top_k) if params.top_k > 0 else None,
+        "gen_ai.request.top_k": params.top_k if params.top_k > 0 else None,
         "gen_ai.request.frequency_penalty": params.frequency_penalty or None, "gen_ai.request.max_tokens": params.max_tokens,
         "gen_ai.request.presence_penalty": params.presence_penalty or None,
         "gen_ai.request.stop_sequences": [params.stop] if isinstance(params.stop, str) else list(params.stop) or None,
         "gen_ai.request.temperature": params.temperature, "gen_ai.request.top_p": params.top_p,
-        "gen_ai.output.type": "text" if params.structured_outputs is None else "json" if says_json(request) else None}
+        "gen_ai.output.type": "json" if says_json(request) else None}
     return {"gen_ai.provider.name": PROVIDER} | {name: value for name, value in given.items() if value is not None}
 
 

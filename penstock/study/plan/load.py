@@ -6,6 +6,7 @@ from pathlib import Path
 
 from penstock.core.errors import UsageError
 from penstock.study.measure.datasets import azure, burstgpt, mooncake
+from penstock.study.measure.datasets.jsonl import read_text
 from penstock.study.measure.datasets.traces import Row
 
 INPUT, OUTPUT = 512, 128  # tokens, where nothing is told
@@ -92,9 +93,10 @@ def read_trace(path: str) -> list[Row]:
     """A trace of whichever kind it is. Raises UsageError when it is of none, naming the line that cannot be read."""
     if not Path(path).is_file():
         raise UsageError(f"there is no trace {path!r}")
-    with Path(path).open(encoding="utf-8", errors="replace") as file:
-        head = file.readline(MAX_HEAD)
+    head = read_text(path, "traffic")[:MAX_HEAD].partition("\n")[0].strip()
+    if not head:
+        raise UsageError(f"{path} is empty, or its first line is")
     for marks, read in READERS:
         if all(mark in head for mark in marks):
             return read(path)
-    raise UsageError(f"{path} is no trace of Azure, BurstGPT or Mooncake: its first line is {head.strip()[:80]!r}")
+    raise UsageError(f"{path} is no trace of Azure, BurstGPT or Mooncake: its first line is {head[:80]!r}")

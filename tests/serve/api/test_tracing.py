@@ -92,10 +92,10 @@ def test_a_request_is_a_span_with_what_it_waited_for_below_it(kept: Kept) -> Non
         "gen_ai.operation.name": "text_completion", "gen_ai.provider.name": "penstock", "gen_ai.request.model": "tiny",
         "gen_ai.request.choice.count": 2, "gen_ai.request.seed": 3, "gen_ai.request.top_k": 7, "gen_ai.request.max_tokens": 9,
         "gen_ai.request.stop_sequences": ("end",), "gen_ai.request.temperature": 0.5, "gen_ai.request.top_p": 0.9,
-        "gen_ai.output.type": "text", "gen_ai.response.id": "cmpl-1", "gen_ai.response.model": "tiny",
+        "gen_ai.response.id": "cmpl-1", "gen_ai.response.model": "tiny",
         "gen_ai.response.finish_reasons": ("length", "stop"), "gen_ai.usage.input_tokens": 3, "gen_ai.usage.output_tokens": 3,
-        "gen_ai.usage.cache_read.input_tokens": 2, "gen_ai.usage.cache_creation.input_tokens": 1}
-    assert isinstance(span.attributes["gen_ai.request.top_k"], float), "the conventions say double"
+        "gen_ai.usage.cache_read.input_tokens": 2, "gen_ai.usage.cache_write.input_tokens": 1}
+    assert isinstance(span.attributes["gen_ai.request.top_k"], int), "the conventions say int"
     (first,) = span.events
     queue, prefill, decode = spans["queue"], spans["prefill"], spans["decode"]
     assert first.name == "first_token" and first.timestamp == prefill.end_time
@@ -113,6 +113,12 @@ def test_json_answers_say_so_and_what_is_at_rest_is_left_out(kept: Kept) -> None
     assert not {"gen_ai.request.top_k", "gen_ai.request.seed", "gen_ai.request.choice.count"} & attributes.keys()
 
 
+def test_a_cache_that_was_not_touched_and_a_form_that_was_not_asked_for_are_not_named(kept: Kept) -> None:
+    run(kept, Scripted(Delta(0, "a", (5,), finish_reason="stop", done=True, usage=Usage(3, 1))), Request("r", (1, 2, 3), SamplingParams()))
+    attributes = kept.spans()["text_completion tiny"].attributes
+    assert attributes["gen_ai.usage.input_tokens"] == 3 and not [name for name in attributes if "cache" in name or "output.type" in name]
+
+
 FULL = OverloadedError("full", retry_after_s=1.0)
 
 
@@ -122,7 +128,14 @@ def test_a_failure_ends_the_span_with_its_kind(kept: Kept, error: Exception, kin
         run(kept, Scripted(error), ASKED)
     span = kept.spans()["text_completion tiny"]
     assert span.status.status_code.name == "ERROR" and span.attributes["error.type"] == kind
+    assert span.attributes["gen_ai.response.finish_reasons"] == ("error", "error"), "two choices were expected"
     assert "secret" not in span.to_json()
+
+
+def test_a_choice_that_was_finished_keeps_its_reason_where_the_other_failed(kept: Kept) -> None:
+    with pytest.raises(RuntimeError):
+        run(kept, Scripted(*ANSWER[:2], RuntimeError()), ASKED)
+    assert kept.spans()["text_completion tiny"].attributes["gen_ai.response.finish_reasons"] == ("error", "stop")
 
 
 def test_an_answer_that_nobody_waits_for_is_cancelled(kept: Kept) -> None:
@@ -254,6 +267,7 @@ def test_an_embedding_waits_for_its_prefill_and_decodes_nothing(kept: Kept) -> N
     run(kept, Scripted(Delta(0, embedding=(1.0,), finish_reason="stop", done=True, usage=usage)),
         Request("r", (1, 2, 3), SamplingParams(), wants_embedding=True))
     assert set(kept.spans()) == {"embeddings tiny", "queue", "prefill"}
+    assert kept.spans()["embeddings tiny"].attributes["gen_ai.embeddings.dimension.count"] == 1
 
 
 def test_two_requests_at_once_are_two_traces(traced: tuple[fakes.Running, Kept]) -> None:

@@ -1,4 +1,5 @@
 """What is asked of a deployment, from options and from traces."""
+import gzip
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,12 @@ def test_a_trace_is_its_means_and_its_rate(tmp_path: Path, text: str, lengths: t
     assert (load.input, load.output) == lengths and load.rate == pytest.approx(rate) and load.most_tokens == longest
     faster = load_of(Asked(traffic=str(file), rate=7.0), rows)
     assert faster.rate == 7 and "taken at 7" in faster.told
+
+
+def test_a_trace_may_be_gzipped(tmp_path: Path) -> None:
+    (tmp_path / "trace").write_text(AZURE)
+    (tmp_path / "trace.gz").write_bytes(gzip.compress(AZURE.replace("\n", "\r\n").encode()))
+    assert read_trace(str(tmp_path / "trace.gz")) == read_trace(str(tmp_path / "trace"))
 
 
 def test_requests_beyond_a_models_context_are_left_out_and_told(tmp_path: Path) -> None:
@@ -94,7 +101,7 @@ def test_a_trace_brings_its_lengths(tmp_path: Path) -> None:
     ("Timestamp,Model,Request tokens,Response tokens\n0,a,1e999,5\n", "trace:2: Request tokens must be"),
     (MOONCAKE + '{"timestamp": 1, "input_length": Infinity, "output_length": 5}', "trace:3: "),
     (MOONCAKE + '{"timestamp": 1, "input', "trace:3"),
-    ("hello\n", "is no trace of Azure, BurstGPT or Mooncake: its first line is 'hello'"), ("", "first line is ''")])
+    ("hello\n", "is no trace of Azure, BurstGPT or Mooncake: its first line is 'hello'"), ("", "trace is empty")])
 def test_a_trace_with_a_bad_line_is_refused_by_that_line(tmp_path: Path, text: str, why: str) -> None:
     file = tmp_path / "trace"
     file.write_text(text, encoding="utf-8")

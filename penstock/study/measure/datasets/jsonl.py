@@ -2,7 +2,10 @@
 
 `max_tokens` of a line is the length of its answer, else the option `output` is.
 """
+import gzip
+import io
 import json
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +15,7 @@ from penstock.core.errors import UsageError
 from penstock.study.measure.load import Session, Turn, Writer
 
 KINDS = "prompt (a string or token ids), messages (role and content) or turns (strings)"
+GZIP = b"\x1f\x8b"  # what a gzipped file begins with
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +76,15 @@ def messages_of(value: Any, at: str) -> tuple[dict[str, str], ...]:
 
 
 def read_text(path: str, owner: str) -> str:
-    """Raises UsageError for a file that is not there or is not text."""
+    """Plain or gzipped text. Raises UsageError for a file that is not there, is not text, or is cut short."""
     if not path:
         raise UsageError(f"{owner} needs to know the file: {owner}:path=FILE")
     try:
-        return Path(path).read_text(encoding="utf-8-sig")
+        data = Path(path).read_bytes()
+        text = (gzip.decompress(data) if data.startswith(GZIP) else data).decode("utf-8-sig")
+        return io.StringIO(text, newline=None).read()  # lines end in "\n", however they end in the file
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise UsageError(f"{owner}: {path} cannot be unpacked: {error}") from None
     except OSError as error:
         raise UsageError(f"{owner}: cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:

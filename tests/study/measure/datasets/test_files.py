@@ -1,3 +1,4 @@
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -60,11 +61,21 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("\n")
     (tmp_path / "broken").write_text("{")
     (tmp_path / "binary").write_bytes(b"\xff\xfe\xfd")
-    for text, word in (("empty", "no lines"), ("broken", "broken:1 is not JSON"), ("binary", "UTF-8"), ("absent", "cannot read")):
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(b'{"prompt": "a"}' * 9)[:-9])
+    for text, word in (("empty", "no lines"), ("broken", "broken:1 is not JSON"), ("binary", "UTF-8"), ("absent", "cannot read"),
+                       ("cut.gz", "cut.gz cannot be unpacked")):
         with pytest.raises(UsageError, match=word):
             read(f"jsonl:path={tmp_path / text}")
     with pytest.raises(UsageError, match="path=FILE"):
         read("jsonl")
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_files_may_be_gzipped_and_end_their_lines_as_they_like(tmp_path: Path, packed: bool) -> None:
+    text = '\ufeff{"prompt": "one"}\r\n{"prompt": "two"}\r\n'.encode()
+    (tmp_path / "a.jsonl").write_bytes(gzip.compress(text) if packed else text)
+    sessions, _ = read(f"jsonl:path={tmp_path / 'a.jsonl'}", Letters())
+    assert [session.turns[0].prompt for session in sessions] == ["one", "two"]
 
 
 TALK = [("system", "Be brief."), ("human", "Hello"), ("gpt", "Hi there"), ("human", "More"), ("gpt", "No"), ("human", "Please")]
