@@ -232,7 +232,7 @@ class Roofline:
         if op.kind not in SILENT:
             group.act_row_s = self._moved(op, one, share) / bandwidth
         if (attends := KINDS[op.kind].attends) is not None:
-            self._attends(attends(op, program), group, bandwidth)
+            self._attends(attends(op, program), int(program.buffers[op.inputs[0]][2]), group, bandwidth)
         else:
             group.compute_row_s = share * KINDS[op.kind].operations(op, program, one) / self._rate(op)
             group.product = self._product(op.weights[0]) if op.weights else None
@@ -302,12 +302,12 @@ class Roofline:
         dtype = part.computes_codes(numbers.product(op.weights[0])) if coded else part.computes(numbers.dtype)
         return part.ops[dtype] * part.efficiency.products[dtype]
 
-    def _attends(self, attends: Attends, group: _Group, bandwidth: float) -> None:
-        """Heads are divided; keys and values are, too, down to one head on each device."""
+    def _attends(self, attends: Attends, head: int, group: _Group, bandwidth: float) -> None:
+        """Heads, each so long, are divided; keys and values are, too, down to one head on each device."""
         part, ranks = self._part, self._split.tensor_parallel
         dtype = part.computes(self._numbers.dtype)
         group.attends = attends
-        group.operation_s = 1 / ranks / (part.ops[dtype] * part.efficiency.attention)
+        group.operation_s = 1 / ranks / (part.ops[dtype] * part.efficiency.attending(head))
         group.kv_token_s = attends.values * self._program.kv.share(ranks) * self._numbers.storage.kv / bandwidth
 
 

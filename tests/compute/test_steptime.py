@@ -251,3 +251,12 @@ def test_an_expert_multiplies_the_rows_that_it_is_sent() -> None:
     made, part = spec(ExpertsSpec(8, 2, 256, True)), measured(bf16={512: {400: 0.5, 600: 0.5, 700: 1.0}})
     more = timer(part, made=made).told(PROMPT).compute - timer(made=made).told(PROMPT).compute
     assert more == pytest.approx(4 * 3 * 2 * 2 * 2000 * 512 * 256 / 1e14, rel=0.01)
+
+
+def test_heads_of_64_attend_at_a_share_of_their_own() -> None:
+    """Half the products for as many exponentials. Heads of 128, half as many, multiply as much."""
+    slower = dataclasses.replace(PART, efficiency=dataclasses.replace(EVERYTHING, attention64=0.25))
+    wide = dataclasses.replace(spec(), num_heads=4, num_kv_heads=2, head_dim=128)
+    pairs = 4 * 2000 * 2001 // 2 * 4 * 8 * 64
+    assert timer(slower).told(PROMPT).compute - timer().told(PROMPT).compute == pytest.approx(3 * pairs / 1e14, rel=0.01)
+    assert timer(slower, made=wide).told(PROMPT) == timer(made=wide).told(PROMPT)

@@ -92,6 +92,13 @@ def test_a_file_may_say_what_products_with_experts_reach(tmp_path: Path) -> None
     assert CATALOGUE.part("a10g").efficiency.experts == 1.0
 
 
+def test_a_file_may_say_what_attention_with_narrow_heads_reaches(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('like = "a10g"\n[efficiency]\nattention = 0.8\nattention64 = 0.2\n')
+    mine = Catalogue(tmp_path).part("mine").efficiency
+    assert [mine.attending(head) for head in (32, 64, 96, 128, 256)] == pytest.approx([0.2, 0.2, 0.2 * 1.5**2, 0.8, 0.8])
+    assert CATALOGUE.part("a10g").efficiency.attending(64) == CATALOGUE.part("a10g").efficiency.attention
+
+
 def test_a_gh200_is_an_h100_with_other_memory() -> None:
     one, other = CATALOGUE.part("gh200"), CATALOGUE.part("h100-sxm")
     assert one.efficiency.by_rows == other.efficiency.by_rows and one.memory_bandwidth > other.memory_bandwidth
@@ -107,6 +114,7 @@ def test_a_file_may_say_what_reading_adds_to_products(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("text", "said"), [
     ('like = "h100-sxm"\n[efficiency]\nby_rows = 1', "ROWS = SHARE"),
     ('like = "h100-sxm"\n[efficiency]\nexposed = 1', "each weight format: ROWS = SHARE"),
+    ('like = "h100-sxm"\n[efficiency]\nattention64 = 2', "efficiency.attention64 is a share"),
     ('like = "h100-sxm"\n[efficiency]\nexperts = 2', "efficiency.experts is a share"),
     ('like = "h100-sxm"\n[efficiency.exposed.bf16]\n16 = 0', "each weight format: ROWS = SHARE"),
     ('like = "h100-sxm"\n[efficiency.by_rows.bf16.256]\nmany = 1', "ROWS = SHARE"),

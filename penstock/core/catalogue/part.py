@@ -59,12 +59,17 @@ class Efficiency:
     products: Mapping[str, float]  # of the operation rates, by type
     by_rows: Products = field(default_factory=dict)  # of those rates again, by weight format, length of a row and rows; {}: all of them
     exposed: Exposed = field(default_factory=dict)  # of the time of reading weights; {}: reading and products hide each other
+    attention64: float | None = None  # as `attention`, with heads of 64: half the products for as many exponentials; None: no less
     experts: float = 1.0  # of `products`, where rows are multiplied with the matrices of the experts that they are sent to
 
     def reached(self, form: str, inner: int, rows: float) -> float:
         """Of `products`, with so many rows, each so long, and a matrix in a weight format; all of it where that is not known."""
         of = self.by_rows.get(form)
         return between({length: between(shares, rows) for length, shares in of.items()}, inner) if of else 1.0
+
+    def attending(self, head: int) -> float:
+        """Of the operation rate, with heads of this length."""
+        return self.attention if self.attention64 is None else between({64: self.attention64, 128: self.attention}, head)
 
     def added(self, form: str, rows: float) -> float:
         """Of the time that weights in a format are read, what a product with so many rows takes longer for it; 0 where that is not

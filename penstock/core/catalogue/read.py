@@ -23,6 +23,7 @@ RESERVED = ("all",)  # of the command line
 NUMBERS = ("memory", "usable", "memory_bandwidth", "power", "price", "node", "op_latency", "step_latency")
 SHARES = ("memory", "attention", "codes8", "codes4")
 BY_ROWS = "by_rows"  # of products: made, or told in a file, by weight format, length of a row and rows
+NARROW = "attention64"  # of the operation rate, with heads of 64; that of `attention` where a file does not say
 EXPERTS = "experts"  # of products, where rows are sent to experts; all of it where a file does not say
 EXPOSED = "exposed"  # of reading: likewise, by weight format and rows
 LINK_NUMBERS = ("bandwidth", "base_latency", "hop_latency", "efficiency")
@@ -207,7 +208,7 @@ def _check(told: Mapping[str, Any], name: str) -> None:
     if not isinstance(shares.get("products", {}), Mapping):
         raise UsageError(f"{name}.toml: efficiency.products must be a table, not {shares['products']!r}")
     strange = [*sorted(told.keys() - wanted), *(f"ops.{key}" for key in told["ops"] if key not in STAND_INS),
-               *(f"efficiency.{key}" for key in shares if key not in (*SHARES, EXPERTS, "products", BY_ROWS, EXPOSED))]
+               *(f"efficiency.{key}" for key in shares if key not in (*SHARES, NARROW, EXPERTS, "products", BY_ROWS, EXPOSED))]
     if strange:
         raise UsageError(f"{name}.toml says {', '.join(strange)}, which a part does not have")
     products = shares.get("products", {})
@@ -228,6 +229,7 @@ def _part(name: str, told: Mapping[str, Any], link: Link, network: Link) -> Part
         products={key: _share(value, f"{name}: efficiency.products.{key}") for key, value in shares["products"].items()},
         by_rows=_by_rows(shares.get(BY_ROWS, {}), f"{name}: efficiency.{BY_ROWS}"),
         exposed=_exposed(shares.get(EXPOSED, {}), f"{name}: efficiency.{EXPOSED}"),
+        attention64=_share(shares[NARROW], f"{name}: efficiency.{NARROW}") if NARROW in shares else None,
         experts=_share(shares.get(EXPERTS, 1.0), f"{name}: efficiency.{EXPERTS}"))
     ops = {key: _number(value, f"{name}: ops.{key}") for key, value in told["ops"].items()}
     node = _whole(number.pop("node"), f"{name}: node")
