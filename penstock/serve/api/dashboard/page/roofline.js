@@ -82,15 +82,19 @@ function label(pen, text, x, y, align, colour) {
   pen.fillText(text, x, y);
 }
 
-/** Along the slope of a roof, `off` CSS pixels below it, in the middle of what can be seen of it. */
+/** Along the slope of a roof, `off` CSS pixels below it, in the middle of what can be seen of it; further up where it would leave the plane. */
 function labelSlope(pen, on, bandwidth, ops, text, off, colour) {
   const clamp = (value) => Math.max(10 ** on.low, Math.min(10 ** on.high, value));
   const from = clamp(bandwidth * 10 ** on.left), to = clamp(ops || bandwidth * 10 ** on.right);
   const [x0, y0, x1, y1] = [on.x(from / bandwidth), on.y(from), on.x(to / bandwidth), on.y(to)];
+  const angle = Math.atan2(y1 - y0, x1 - x0);
+  pen.font = font(0.78);
+  const reach = (pen.measureText(text).width / 2) * Math.cos(angle) - Math.max(0, rem(0.8) - off) * Math.sin(angle); // to the left of its middle
+  const up = Math.max(0, on.box.x + reach - (x0 + x1) / 2) / Math.cos(angle);
   pen.save();
   pen.translate((x0 + x1) / 2, (y0 + y1) / 2);
-  pen.rotate(Math.atan2(y1 - y0, x1 - x0));
-  label(pen, text, 0, off, "center", colour);
+  pen.rotate(angle);
+  label(pen, text, up, off, "center", colour);
   pen.restore();
 }
 
