@@ -82,20 +82,26 @@ function label(pen, text, x, y, align, colour) {
   pen.fillText(text, x, y);
 }
 
-/** Along the slope of a roof, `off` CSS pixels below it, in the middle of what can be seen of it; further up where it would leave the plane. */
-function labelSlope(pen, on, bandwidth, ops, text, off, colour) {
+/** Along the slope of a roof, `off` CSS pixels below it: in the middle of what can be seen of it, further up where words would begin left of the
+ *  plane, and as many of them as end within it. */
+function labelSlope(pen, on, bandwidth, ops, words, off, colour) {
   const clamp = (value) => Math.max(10 ** on.low, Math.min(10 ** on.high, value));
   const from = clamp(bandwidth * 10 ** on.left), to = clamp(ops || bandwidth * 10 ** on.right);
   const [x0, y0, x1, y1] = [on.x(from / bandwidth), on.y(from), on.x(to / bandwidth), on.y(to)];
-  const angle = Math.atan2(y1 - y0, x1 - x0);
+  const middle = { x: (x0 + x1) / 2, y: (y0 + y1) / 2 }, angle = Math.atan2(y1 - y0, x1 - x0), above = Math.max(0, rem(0.8) - off);
   pen.font = font(0.78);
-  const reach = (pen.measureText(text).width / 2) * Math.cos(angle) - Math.max(0, rem(0.8) - off) * Math.sin(angle); // to the left of its middle
-  const up = Math.max(0, on.box.x + reach - (x0 + x1) / 2) / Math.cos(angle);
-  pen.save();
-  pen.translate((x0 + x1) / 2, (y0 + y1) / 2);
-  pen.rotate(angle);
-  label(pen, text, up, off, "center", colour);
-  pen.restore();
+  for (let count = words.length; count; count--) {
+    const text = words.slice(0, count).join(" "), half = pen.measureText(text).width / 2;
+    const beyond = on.box.x + half * Math.cos(angle) - above * Math.sin(angle) - middle.x; // of its left corner
+    const up = Math.max(0, beyond) / Math.cos(angle);
+    if (count > 1 && middle.y + (up + half) * Math.sin(angle) - above * Math.cos(angle) < on.box.y) continue;
+    pen.save();
+    pen.translate(middle.x, middle.y);
+    pen.rotate(angle);
+    label(pen, text, up, off, "center", colour);
+    pen.restore();
+    return;
+  }
 }
 
 function drawPoint(pen, on, name, point) {
@@ -175,10 +181,10 @@ function wireRoofline() {
       const held = decode && decode.bandwidth_share ? decode.ops_per_s / decode.intensity / decode.bandwidth_share : 0; // bytes/s from this working set
       if (held > roof.bandwidth * 1.05) {
         drawRoof(pen, on, held, roof.ops, ink("faint"), true);
-        labelSlope(pen, on, held, roof.ops, `${si(held, "B/s")} from cache`, -rem(0.5), ink("faint"));
+        labelSlope(pen, on, held, roof.ops, [si(held, "B/s"), "from cache"], -rem(0.5), ink("faint"));
       }
       drawRoof(pen, on, roof.bandwidth, roof.ops, ink("text"), false);
-      labelSlope(pen, on, roof.bandwidth, roof.ops, `${si(roof.bandwidth, "B/s")} from memory`, rem(1), ink("dim"));
+      labelSlope(pen, on, roof.bandwidth, roof.ops, [si(roof.bandwidth, "B/s"), "from memory"], rem(1), ink("dim"));
       if (roof.ops) label(pen, `${si(roof.ops, "op/s")} in ${roof.type}`, on.box.x + on.box.w - rem(0.3), on.y(roof.ops) - rem(0.45), "right", ink("dim"));
     }
     for (const [name, point] of Object.entries(points)) drawPoint(pen, on, name, point);
