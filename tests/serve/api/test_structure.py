@@ -15,7 +15,7 @@ from tests.serve.api.fakes import FakeEngine, Running, serve, tiny_tokenizer
 
 HELLO = [{"role": "user", "content": "tell me"}]
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
-BAD = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
+BAD = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}
 WORSE = {"type": "object", "properties": {"x": BAD}}
 SHORT = {"type": "string", "format": "date", "pattern": "^2", "maxLength": 9}
 JSON_ONLY = {"whitespace_pattern": " ?", "disable_any_whitespace": True, "disable_additional_properties": True}

@@ -221,7 +221,7 @@ def test_what_cannot_go_with_a_grammar_is_refused_by_name(folder: Path, more: di
 def test_a_bad_structure_is_refused_before_anything_is_generated(folder: Path) -> None:
     llm = LLM(str(folder))
     with pytest.raises(RequestError, match="items that differ"):
-        bad = StructuredOutputsParams(json={"type": "array", "items": {"type": "string"}, "uniqueItems": True})
+        bad = StructuredOutputsParams(json={"type": "array", "items": {"type": "integer"}, "uniqueItems": True})
         llm.generate(["x", "y"], [SamplingParams(), SamplingParams(structured_outputs=bad)])
     assert not llm._engine.num_requests()
 

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock.compute.decoding.grammar.written import Forcing
+from penstock.compute.decoding.grammar.written import Written
 from penstock.core.types import StructuredOutputsParams
 
 if TYPE_CHECKING:
@@ -21,15 +21,17 @@ class Compiled:
     reach its limit, although no single answer needs more than a few states. The grammar is then compiled again, with a new lexer.
     """
 
-    __slots__ = ("wanted", "size", "forcing", "_make", "_start", "_number", "_lock", "__weakref__")
+    __slots__ = ("wanted", "size", "forcing", "places", "_make", "_start", "_number", "_lock", "__weakref__")
 
     def __init__(
-        self, wanted: StructuredOutputsParams, size: int, forcing: Forcing, make: Callable[[], LLMatcher], start: LLMatcher
+        self, wanted: StructuredOutputsParams, size: int, body: Written, make: Callable[[], LLMatcher], start: LLMatcher
     ) -> None:
-        """`wanted`: validated; `size`: of the grammar, in characters; `make`: compiles it again; `start`: what `make` returned first."""
+        """`wanted`: validated; `size`: of the grammar, in characters; `body`: what it was written as; `make`: compiles it again; `start`:
+        what `make` returned first."""
         self.wanted = wanted
         self.size = size
-        self.forcing = forcing
+        self.forcing = body.forcing
+        self.places = body.places
         self._make = make
         self._start = start
         self._number = 0  # of the lexer

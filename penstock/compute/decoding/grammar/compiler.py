@@ -117,7 +117,7 @@ class Compiler:
             raise RequestError(f"it is too complex to be followed{f': {reason}' if is_limit else ''}", FIELD, code=TOO_COMPLEX)
         if not self.vocabulary.has_text(start):
             raise RequestError("nothing but an empty answer is possible" if start.is_accepting() else "no answer is possible", FIELD)
-        return Compiled(wanted, len(grammar), body.forcing, lambda: self.vocabulary.matcher(grammar), start)
+        return Compiled(wanted, len(grammar), body, lambda: self.vocabulary.matcher(grammar), start)
 
     def _keep(self, compiled: Compiled) -> None:
         """Adds a grammar to the cache, and drops the least recently used ones beyond its limit."""

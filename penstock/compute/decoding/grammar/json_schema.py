@@ -44,7 +44,7 @@ class JsonSchema:
 
     def grammar(self, wanted: StructuredOutputsParams, effort: Effort, room: int) -> Written:
         assert isinstance(wanted.json, str)
-        value = as_value(read(json.loads(wanted.json), effort), wanted, room)
+        value = as_value(read(json.loads(wanted.json), effort), wanted, room, compares=wanted.frame is None)
         return replace(value, text=f"{HEADER}start: {value.text}")
 
 
@@ -71,14 +71,16 @@ def read(schema: Any, effort: Effort) -> Document:
 
 def as_value(
     document: Document, wanted: StructuredOutputsParams, room: int, part: Mapping[str, Any] = WHOLE, called: str = "g",
+    compares: bool = False,
 ) -> Written:
     """The values that are valid by the part of the document that `$ref` in `part` leads to, and by the keywords beside it, in llguidance's
     language. `room`: the maximum length of an answer, in characters; `called`: the prefix of the names of its definitions, different for
-    each schema in a grammar. Raises RequestError for what is not supported."""
+    each schema in a grammar; `compares`: an answer is this value and nothing else, so that `places` can be followed in it. Raises
+    RequestError for what is not supported."""
     from penstock.compute.decoding.grammar.schema.lower import lowered
 
     with refusing():
         document.effort.spend(A_SCHEMA, PARTS)
-        found, writer = lowered(document, part, room, wanted.disable_additional_properties, called)
+        found, writer = lowered(document, part, room, wanted.disable_additional_properties, called, compares)
     value = json_value({} if isinstance(found, bool) else found, json_options(wanted))
-    return Written(value, schemas={called: writer}, has_json=True)
+    return Written(value, schemas={called: writer}, has_json=True, places=writer.places)

@@ -8,6 +8,7 @@ from typing import Any
 from penstock.compute.arrays import Array
 from penstock.compute.decoding.grammar.ahead import MAX_FORCED, Ahead
 from penstock.compute.decoding.grammar.compiled import FULL, Compiled
+from penstock.compute.decoding.grammar.differ import Differ
 from penstock.compute.decoding.grammar.odds import Odds
 from penstock.compute.decoding.grammar.vocabulary import MOST_S, Vocabulary
 from penstock.compute.decoding.grammar.written import Forcing
@@ -29,8 +30,8 @@ class Matcher:
     """
 
     __slots__ = (
-        "alone", "ended", "slow", "_compiled", "_matcher", "_lexer", "_ahead", "_odds", "_taken", "_eos", "_other_ends", "_ends",
-        "_mutes_eos", "_overdue")
+        "alone", "ended", "slow", "_compiled", "_matcher", "_lexer", "_ahead", "_odds", "_differ", "_taken", "_eos", "_other_ends",
+        "_ends", "_mutes_eos", "_overdue")
 
     def __init__(self, compiled: Compiled, vocabulary: Vocabulary, params: SamplingParams) -> None:
         """Special tokens among `params.stop_token_ids` are allowed wherever an end-of-text token is, and end the answer."""
@@ -42,6 +43,7 @@ class Matcher:
         self._matcher, self._lexer = compiled.begin()
         self._ahead = Ahead(vocabulary.spelling) if compiled.forcing is Forcing.MASKS else None
         self._odds = Odds()
+        self._differ = Differ(compiled.places, vocabulary.spelled) if compiled.places else None
         self._taken: list[int] = []
         self._eos = vocabulary.end_ids
         self._other_ends = tuple(sorted({token for token in params.stop_token_ids if token in vocabulary.special_ids} - {*self._eos}))
@@ -55,7 +57,7 @@ class Matcher:
                 return at
             if token in self._ends:
                 self.ended = "stop" if self._matcher.is_accepting() or self._is_stop_within(token) else "abort"
-            elif not self._consume(token):
+            elif not self._consume(token) or not self._differs(token):
                 self.ended = "abort"
             elif self._matcher.is_stopped():
                 self.ended = "stop"
@@ -82,9 +84,12 @@ class Matcher:
         if self._ahead is not None and not self.slow:
             self._ahead.look(self._matcher, drafts, mask, self._write, min(self._odds.most, MAX_FORCED) if self.alone else 0)
 
-    def _fill(self, mask: Array) -> None:
+    def _fill(self, mask: Array, drafts: Sequence[int] = ()) -> None:
+        """`drafts`: those behind which the matcher stands."""
         began = time.thread_time()
         self._write(mask)
+        if self._differ is not None:
+            self._differ.strike(mask, drafts)
         seconds = time.thread_time() - began
         self.slow = seconds > SLOW_S
         if seconds > MOST_S:
@@ -118,7 +123,7 @@ class Matcher:
             if token in self._ends or self._matcher.is_stopped() or not self._matcher.try_consume_tokens([token]):
                 break
             num_taken += 1
-            self._fill(masks[num_taken])
+            self._fill(masks[num_taken], drafts[:num_taken])
         else:
             self._look_ahead(drafts, masks[num_taken])
         if num_taken:
@@ -128,7 +133,7 @@ class Matcher:
         walk = _Walk(self._matcher, drafts, parents)
         for at, token in enumerate(drafts):
             if token not in self._ends and walk.to(at):
-                self._fill(masks[at + 1])
+                self._fill(masks[at + 1], walk.taken())
         walk.back()
 
     def allowed(self, drafts: Sequence[int], parents: Sequence[int] | None) -> list[int]:
@@ -177,6 +182,10 @@ class Matcher:
     def _consume(self, token: int) -> bool:
         return self._matcher.consume_token(token) or (self._is_renewed() and self._matcher.consume_token(token))
 
+    def _differs(self, token: int) -> bool:
+        """Advances over a token; whether items that must differ still do."""
+        return self._differ is None or self._differ.take(token)
+
     def _is_renewed(self) -> bool:
         """If the lexer is full: starts a new one at this matcher's state. Returns whether that was so, and succeeded."""
         if not (self._matcher.is_error() and FULL in self._matcher.get_error()):
@@ -209,6 +218,10 @@ class _Walk:
                 return False
             self._trail.append(step)
         return True
+
+    def taken(self) -> list[int]:
+        """The drafts behind which the matcher stands."""
+        return [self._drafts[step] for step in self._trail]
 
     def back(self) -> None:
         self._back_to(0)

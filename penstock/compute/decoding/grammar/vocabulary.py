@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from penstock.compute.decoding.grammar.contract import Tokens
+from penstock.compute.decoding.grammar.differ import Spelled
 from penstock.compute.decoding.grammar.stack import deeply
 
 if TYPE_CHECKING:
@@ -94,6 +95,11 @@ class Vocabulary:
     def spelling(self) -> Spelling:
         """Made with the first grammar."""
         return Spelling(self._tokens, self._num, self._ends[0])
+
+    @cached_property
+    def spelled(self) -> Spelled:
+        """Made with the first grammar whose items are compared."""
+        return Spelled(self.spelling)
 
     @cached_property
     def _blank_bits(self) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penstock.compute.decoding.grammar.schema.emit import Writer
+    from penstock.compute.decoding.grammar.schema.places import Place
 
 
 class Forcing(Enum):
@@ -27,7 +28,7 @@ class Written:
     `tokens`: references to tokens, <|name|> or <[3-7,12]>, each with its index in the grammar.
 
     `schemas`: the writer of each JSON schema's definitions, by the prefix of their names. `has_json`: the grammar contains JSON, so the
-    options for white space apply.
+    options for white space apply. `places`: where its items must be compared while they are written; none where they need not be.
     """
 
     text: str
@@ -37,6 +38,7 @@ class Written:
     schemas: Mapping[str, Writer] = field(default_factory=dict)
     has_json: bool = False
     forcing: Forcing = Forcing.PARSER
+    places: tuple[Place, ...] = ()
 
     def source_place(self, line: int, column: int) -> tuple[int, int] | None:
         """The line and column (in characters) in the user's text of a place in the grammar, given as line and column (in bytes). All count

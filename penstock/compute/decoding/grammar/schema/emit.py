@@ -17,6 +17,7 @@ from penstock.compute.decoding.grammar.schema.keywords import FOLLOWED, POSITIVE
 from penstock.compute.decoding.grammar.schema.meet import goal_of
 from penstock.compute.decoding.grammar.schema.merge import merged
 from penstock.compute.decoding.grammar.schema.numbers import written as number_written
+from penstock.compute.decoding.grammar.schema.places import Place, Places
 from penstock.compute.decoding.grammar.schema.records import EVERY, Arrays, Booleans, Nulls, Numbers, Objects, Record, Strings, bulk
 from penstock.compute.decoding.grammar.schema.settle import Settling
 from penstock.compute.decoding.grammar.schema.shortest import UNLIMITED, Outline, most, outline
@@ -47,20 +48,21 @@ class Worked:
 
 class Writer:
     """Writes goals with all that they lead to; for one document. `room`: characters, and no value has more. `called`: what the names of
-    definitions begin with."""
+    definitions begin with. `compares`: items that must differ may be left to whoever follows `places`, which tell where they are."""
 
-    def __init__(self, expander: Expander, room: int = UNLIMITED, called: str = "g") -> None:
+    def __init__(self, expander: Expander, room: int = UNLIMITED, called: str = "g", compares: bool = False) -> None:
         self.room = room
         self._expander = expander
         self._called = called
         self._algebra = expander.algebra
-        self._settling = Settling(expander.document, expander.goal, expander.algebra)
+        self._settling = Settling(expander.document, expander.goal, expander.algebra, compares)
         self._texts = Texts(expander.algebra)
         self._worked: dict[Goal, Worked] = {}
         self.at: Goal = ()  # what is being worked out
+        self.places: tuple[Place, ...] = ()
 
     def write(self, goal: Goal) -> Schema:
-        """Raises UnsupportedError for what cannot be obeyed; gives False where no value is valid."""
+        """Raises UnsupportedError for what cannot be obeyed, and MixedError; gives False where no value is valid."""
         self._work_out(goal)
         self._find_shortest()
         if not self._can(goal):
@@ -70,6 +72,8 @@ class Writer:
             if self._can(part) and not worked.anything:
                 self.at = part
                 definitions[worked.name] = self._definition(worked)
+        records = {part: worked.records for part, worked in self._worked.items() if not worked.anything}
+        self.places = Places(records, self._algebra).of(goal)
         whole = self._reference(goal)
         return whole if isinstance(whole, bool) else merged({**whole, "$defs": definitions})
 

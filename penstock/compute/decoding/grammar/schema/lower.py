@@ -12,6 +12,7 @@ from penstock.compute.decoding.grammar.schema.emit import Writer
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError, at, left_nothing, listed
 from penstock.compute.decoding.grammar.schema.expand import Expander, Keyword
 from penstock.compute.decoding.grammar.schema.negate import WHY_UNTOLD
+from penstock.compute.decoding.grammar.schema.places import MixedError
 from penstock.compute.decoding.grammar.schema.records import EVERY, STRING
 from penstock.compute.decoding.grammar.syntax import too_long
 
@@ -27,11 +28,11 @@ def read_document(schema: Any, effort: Effort) -> Document:
 
 
 def lowered(
-    document: Document, wanted: Mapping[str, Any], room: int, closed: bool = False, called: str = "g",
+    document: Document, wanted: Mapping[str, Any], room: int, closed: bool = False, called: str = "g", compares: bool = False,
 ) -> tuple[dict[str, Any] | bool, Writer]:
     """Whatever is valid by the result is valid by the part of the document that `$ref` in `wanted` leads to, and by the keywords beside it;
     and who wrote it, who knows where its definitions, whose names begin with `called`, come from. `room`: characters, and no answer has
-    more. `closed`: objects have no properties that their schema does not mention.
+    more. `closed`: objects have no properties that their schema does not mention. `compares`: see Writer.
 
     Raises UnsupportedError, with the reason, for a schema that cannot be obeyed, and for one that nothing is valid by, and TooLargeError,
     with the place in the document, for one that takes more steps than its effort has.
@@ -41,9 +42,11 @@ def lowered(
     except UnsupportedError as error:
         raise UnsupportedError(f"{error}{at(place_in(document.root.schema, error.schemas, error.inside))}") from None
     expander = Expander(document, Algebra(document.effort), closed=closed)
-    writer = Writer(expander, room, called)
+    writer = Writer(expander, room, called, compares)
     try:
         written = writer.write(goal)
+    except MixedError:
+        return lowered(document, wanted, room, closed, called)
     except TooLargeError as error:
         place, _ = writer.said(writer.at)
         raise TooLargeError(f"{error} (it had come to {place})" if place else str(error)) from None

@@ -15,8 +15,9 @@ from penstock.compute.decoding.grammar.patterns.tree import ANYTHING, Chars, Tre
 from penstock.compute.decoding.grammar.patterns.write import is_plain, writable
 from penstock.compute.decoding.grammar.schema.document import Document, Goal, Literal, is_anything, is_impossible, join
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
-from penstock.compute.decoding.grammar.schema.meet import fits, goal_of, inhabited, outside
+from penstock.compute.decoding.grammar.schema.meet import fits, goal_of, inhabited, least, outside
 from penstock.compute.decoding.grammar.schema.numbers import few as few_numbers
+from penstock.compute.decoding.grammar.schema.places import Differing, differing
 from penstock.compute.decoding.grammar.schema.records import (
     STRING,
     Arrays,
@@ -44,15 +45,18 @@ ONE_CHAR = Chars(EVERY_CHAR)
 
 
 class Settling:
-    """Settles the records of one document. `shapes` works goals out. Raises UnsupportedError for what cannot be settled."""
+    """Settles the records of one document. `shapes` works goals out. `compares`: items that must differ are compared while an answer is
+    written, as far as they can be. Raises UnsupportedError for what cannot be settled."""
 
-    def __init__(self, document: Document, shapes: Callable[[Goal], Sequence[Shape]], algebra: Algebra) -> None:
+    def __init__(self, document: Document, shapes: Callable[[Goal], Sequence[Shape]], algebra: Algebra, compares: bool = False) -> None:
         self._document = document
         self._shapes = shapes
         self._algebra = algebra
+        self._compares = compares
 
     def arrays(self, record: Arrays) -> Iterator[Arrays]:
-        """Without `contains` and `unique`. Raises UnsupportedError for items that cannot be kept apart."""
+        """Without `contains`, and without `unique` unless items are compared while they are written. Raises UnsupportedError for items that
+        cannot be kept apart."""
         if record.low > MOST_ITEMS:
             raise UnsupportedError(f"minItems is {record.low}; at most {MOST_ITEMS} items are written")
         if record.high is not None and record.high > MOST_ITEMS:
@@ -91,11 +95,17 @@ class Settling:
         return replace(record, prefix=tuple(prefix), rest=join(record.rest, denied), low=max(record.low, start + wanted.low))
 
     def _unique(self, record: Arrays) -> Iterator[Arrays]:
-        """Of few possible items, every selection in their order; of items that cannot be alike, whatever they are."""
+        """Of few possible items, selections in their order; of items that cannot be alike, or are compared later, whatever they are."""
         if record.prefix:
             if not self._are_unlike(record):
                 raise UnsupportedError(UNCOMPARED)
             yield replace(record, unique=False)
+            return
+        items = self._differing(record.rest)
+        if items is not None:
+            high = record.high if items.values is None else least(record.high, len(items.values))
+            if high is None or record.low <= high:
+                yield replace(record, high=high)
             return
         found = self._values(record.rest)
         if None in found.values():
@@ -106,6 +116,13 @@ class Settling:
         selections = (chosen for size in range(record.low, most + 1) for chosen in combinations(goals, size))
         for chosen in islice(selections, 4 * MOST):
             yield Arrays(chosen, self._document.nothing, len(chosen), len(chosen))
+
+    def _differing(self, goal: Goal) -> Differing | None:
+        """What is known of items that are compared while they are written; None for others."""
+        if not self._compares:
+            return None
+        shapes = self._shapes(goal)
+        return differing([shape[STRING] for shape in shapes]) if all(set(shape) == {STRING} for shape in shapes) else None
 
     def _are_unlike(self, record: Arrays) -> bool:
         """Whether no two items can be equal."""

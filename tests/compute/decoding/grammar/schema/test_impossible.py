@@ -72,7 +72,7 @@ def test_items_that_differ(schema: Any, good: list[Any], bad: list[Any]) -> None
 
 
 @pytest.mark.parametrize("schema", [
-    {"items": {"type": "integer"}, "minItems": 2}, {"items": {"type": "string"}},
+    {"items": {"type": "integer"}, "minItems": 2}, {"items": {"type": "string", "pattern": "^a"}}, {"items": {"type": "object"}},
     {"items": {"type": "integer", "minimum": 0, "maximum": 999}},
     {"prefixItems": [{"type": "integer"}, {"type": ["string", "number"]}], "items": False}, {"prefixItems": [{"type": "integer"}]},
     {"prefixItems": [{"enum": ["a", "b"]}, {"enum": ["b", "c"]}], "items": False},
