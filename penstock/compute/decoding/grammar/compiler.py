@@ -115,6 +115,8 @@ class Compiler:
         if trouble := self.vocabulary.trouble(start):
             reason, is_limit = told(trouble, origin)
             raise RequestError(f"it is too complex to be followed{f': {reason}' if is_limit else ''}", FIELD, code=TOO_COMPLEX)
+        if body.places:
+            _ = self.vocabulary.spelled  # made here, because no step waits for this thread
         if not self.vocabulary.has_text(start):
             raise RequestError("nothing but an empty answer is possible" if start.is_accepting() else "no answer is possible", FIELD)
         return Compiled(wanted, len(grammar), body, lambda: self.vocabulary.matcher(grammar), start)

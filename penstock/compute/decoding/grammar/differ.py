@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,7 +20,8 @@ if TYPE_CHECKING:
 ROOT = 1  # see Place
 INSIDE = re.compile(rb'(?:[^"\\]|\\.)*', re.DOTALL)  # of a string, up to its end or a backslash at the end of what is known
 STRUCTURE = re.compile(rb'["{}\[\],]')
-QUOTE, BACKSLASH = b'"', b"\\"
+QUOTE, BEHIND_QUOTE = b'"', b"#"  # the next byte
+ALL = 0xFFFFFFFF  # of a mask's word
 
 
 class Frame(NamedTuple):
@@ -64,30 +64,36 @@ class Differ:
         state = self._state
         for token in drafts:
             state = self._after(state, self._spelled.text(token))
+        self._strike_endings(state, mask)
         for token in self._suspects(state, mask):
             if self._after(state, self._spelled.text(token)).fails:
-                mask[token >> 5] &= 0xFFFFFFFF ^ 1 << (token & 31)
+                mask[token >> 5] &= ALL ^ 1 << (token & 31)
 
-    def _suspects(self, state: State, mask: Array) -> Iterable[int]:
-        """Tokens, among them all that are allowed and fail. Others have too few quotes to end two items, or end none like one before."""
+    def _strike_endings(self, state: State, mask: Array) -> None:
+        """Of an item that may be any text: tokens that end it like one before, or make it as long as any can be and like one before."""
+        items = self._compared(state.frames)
+        if items is None or items.values is not None or state.text is None:
+            return
+        for item in state.frames[-1].seen:
+            if item.startswith(state.text):
+                self._spelled.strike_endings(mask, item[len(state.text) :], is_full(item, items))
+
+    def _suspects(self, state: State, mask: Array) -> list[int]:
+        """Allowed tokens, among them all others that fail: they have the quotes to end an item and the next one, or to begin one."""
         items = self._compared(state.frames)
         if items is None:
             return self._spelled.allowed(mask, 4)
+        fewer = items.values is not None or items.most is not None  # then an item may fail before its end
         seen = state.frames[-1].seen
+        if state.text is not None:
+            is_begun = items.values is not None and any(item.startswith(state.text) for item in seen)
+            return self._spelled.allowed(mask, 0 if is_begun else 3 - fewer)
+        if not seen:
+            return self._spelled.allowed(mask, 4 - fewer)
         if items.values is not None:
-            return self._spelled.allowed(mask)
-        fewer = items.most is not None  # then an item fails before its end
-        if state.text is None:
-            return self._spelled.allowed(mask, 2 - fewer)
-        return [*self._spelled.allowed(mask, 3 - fewer), *self._ending(state.text, seen, items)]
-
-    def _ending(self, text: bytes, seen: frozenset[bytes], items: Differing) -> Iterator[int]:
-        """Tokens that end an item as one before, and tokens that reach its end where it is as long as any can be. `text`: of the item."""
-        for item in seen:
-            if item.startswith(text):
-                yield from self._spelled.beginning(item[len(text) :] + QUOTE)
-                if is_full(item, items):
-                    yield from self._spelled.being(item[len(text) :])
+            return self._spelled.allowed(mask, 1)
+        begun = [token for item in seen if is_full(item, items) for token in self._spelled.ending(item)]
+        return [*self._spelled.allowed(mask, 2), *begun]
 
     def _compared(self, frames: tuple[Frame, ...]) -> Differing | None:
         return None if not frames or frames[-1].is_object else self._places[frames[-1].place].items
@@ -168,36 +174,36 @@ class Spelled:
         self._spelling = spelling
         counts = np.array([text.count(QUOTE) for text in spelling.tokens])
         self._quoting = {least: np.flatnonzero(counts >= least) for least in (1, 2, 3, 4)}
+        ordered = sorted([(spelling.tokens[token], token) for token in self._quoting[1].tolist()])
+        self._texts = [text for text, _ in ordered]
+        self._tokens = np.array([token for _, token in ordered], np.int64)  # of the texts
+        self._behind: dict[bytes, list[int]] = {}  # what stands behind a token's last quote -> the tokens
+        for text, token in ordered:
+            self._behind.setdefault(text.rpartition(QUOTE)[2], []).append(token)
 
     def text(self, token: int) -> bytes:
         return self._spelling.plain(token)
 
-    def allowed(self, mask: Array, num_quotes: int = 0) -> list[int]:
+    def allowed(self, mask: Array, num_quotes: int) -> list[int]:
         """The tokens with at least so many quotes (up to 4) that a mask allows."""
-        if not num_quotes:
+        if num_quotes == 0:
             found = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))
         else:
             tokens = self._quoting[num_quotes]
             found = tokens[(mask[tokens >> 5] >> (tokens & 31).astype(np.uint32) & 1).astype(bool)]
         return list(map(int, found))
 
-    def beginning(self, text: bytes) -> Iterator[int]:
-        """Tokens that begin with a text."""
-        for spelled, token in islice(self._sorted, bisect_left(self._sorted, (text, 0)), None):
-            if not spelled.startswith(text):
-                break
-            yield token
+    def ending(self, text: bytes) -> list[int]:
+        """The tokens that end in a quote and a text."""
+        return self._behind.get(text, [])
 
-    def being(self, text: bytes) -> Iterator[int]:
-        """Tokens that are a text."""
-        for spelled, token in islice(self._sorted, bisect_left(self._sorted, (text, 0)), None):
-            if spelled != text:
-                break
-            yield token
-
-    @cached_property
-    def _sorted(self) -> list[tuple[bytes, int]]:
-        return sorted([(text, token) for token, text in enumerate(self._spelling.tokens) if text])
+    def strike_endings(self, mask: Array, text: bytes, itself: bool) -> None:
+        """Takes tokens from a mask that begin with a text and a quote; `itself`: and those that are the text."""
+        first, last = bisect_left(self._texts, text + QUOTE), bisect_left(self._texts, text + BEHIND_QUOTE)
+        tokens = self._tokens[first:last]
+        if itself:
+            tokens = np.concatenate([tokens, np.array(self._spelling.being(text), np.int64)])
+        np.bitwise_and.at(mask, tokens >> 5, np.uint32(ALL) ^ (np.uint32(1) << (tokens & 31).astype(np.uint32)))
 
 
 def is_full(text: bytes, items: Differing) -> bool:

@@ -131,10 +131,11 @@ class Spelling:
         self.special_token_ids = sorted({token for token in tokens.special_ids if token < num} | {eos_token_id})
         self._encode = tokens.encode
         self._ids: dict[bytes, int] = {}
+        self._others: dict[bytes, list[int]] = {}  # of the same texts
         self._special = frozenset(self.special_token_ids)
         for token, spelled in enumerate(self.tokens):
-            if spelled and token not in self._special:
-                self._ids.setdefault(spelled, token)
+            if spelled and token not in self._special and self._ids.setdefault(spelled, token) != token:
+                self._others.setdefault(spelled, []).append(token)
         self._longest = max(map(len, self._ids), default=1)
         self._sorted = sorted(self._ids)
 
@@ -154,6 +155,10 @@ class Spelling:
     def plain(self, token: int) -> bytes:
         """The text of a token, which is not empty; b"" for a special one and one that there is not."""
         return b"" if token in self._special or token >= len(self.tokens) else self.tokens[token]
+
+    def being(self, text: bytes) -> list[int]:
+        """The tokens that are a text."""
+        return [self._ids[text], *self._others.get(text, ())] if text in self._ids else []
 
     def open_ends(self, text: bytes, following: frozenset[int] | None) -> frozenset[int]:
         """The numbers of bytes at the end of a text with which a longer token begins, if the next byte is one of `following`, None: any."""

@@ -43,8 +43,8 @@ def left(items: Differing, tokens: Sequence[int], drafts: Sequence[int] = ()) ->
     return places(mask)
 
 
-def fits(items: Differing, text: bytes) -> bool:
-    """Whether a beginning of an array could become a whole one of items that differ, read quote by quote."""
+def read(text: bytes) -> tuple[list[bytes], bytes | None]:
+    """The items of a beginning of an array, and what there is of the one that is open, byte by byte."""
     found: list[bytes] = []
     item: bytes | None = None
     at = 0
@@ -58,6 +58,12 @@ def fits(items: Differing, text: bytes) -> bool:
         else:
             found.append(item)
             item = None
+    return found, item
+
+
+def fits(items: Differing, text: bytes) -> bool:
+    """Whether a beginning of an array could become a whole one of items that differ."""
+    found, item = read(text)
     if len(set(found)) < len(found):
         return False
     if item is None:
@@ -74,7 +80,7 @@ def test_a_token_is_struck_if_and_only_if_items_would_be_alike(items: Differing)
     for _ in range(400):
         text, tokens = b"", list[int]()
         while len(tokens) < 9:
-            arrays = [token for token in range(NUM) if begins_array(text + SPELLED.text(token))]
+            arrays = [token for token in range(NUM) if begins_array(items, text + SPELLED.text(token))]
             good = [token for token in arrays if fits(items, text + SPELLED.text(token))]
             if not good:
                 break
@@ -86,8 +92,11 @@ def test_a_token_is_struck_if_and_only_if_items_would_be_alike(items: Differing)
     assert struck > 100
 
 
-def begins_array(text: bytes) -> bool:
-    """Whether it begins an array of strings of at most two characters."""
+def begins_array(items: Differing, text: bytes) -> bool:
+    """Whether it begins an array of strings of at most two characters; if some are listed, of these."""
+    found, item = read(text)
+    if items.values is not None and not (set(found) <= {*items.values} and any(each.startswith(item or b"") for each in items.values)):
+        return False
     try:
         characters = codecs.getincrementaldecoder("utf-8")().decode(text)
     except UnicodeDecodeError:
