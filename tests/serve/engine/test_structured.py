@@ -36,7 +36,7 @@ WAYS: dict[str, dict[str, Any]] = {
 RECORD = {
     "type": "object", "properties": {
         "kind": {"enum": ["a_rather_long_word", "another_long_word"]}, "size": {"type": "integer", "minimum": 0, "maximum": 99},
-        "tags": {"type": "array", "items": {"type": "string", "maxLength": 3}, "maxItems": 2}},
+        "tags": {"type": "array", "items": {"type": "string", "maxLength": 1}, "uniqueItems": True, "minItems": 2, "maxItems": 4}},
     "required": ["kind", "size", "tags"], "additionalProperties": False}
 STRUCTURES = [
     StructuredOutputsParams(json=RECORD), StructuredOutputsParams(regex=r"(fox|king) [0-9]{2}, the (end|beginning)"),
@@ -95,6 +95,7 @@ def test_what_ended_is_what_was_wanted_and_what_was_cut_off_begins_so(alone: lis
         if wanted.json is not None:
             value = json.loads(text)
             assert list(value) == ["kind", "size", "tags"] and value["kind"] in RECORD["properties"]["kind"]["enum"]
+            assert len(set(value["tags"])) == len(value["tags"]) > 1
         elif wanted.regex is not None:
             assert re.fullmatch(wanted.regex, text)
         elif wanted.choice is not None:
