@@ -8,7 +8,7 @@ from penstock.compute.decoding.grammar.effort import PARTS
 from penstock.compute.decoding.grammar.patterns.algebra import Algebra
 from penstock.compute.decoding.grammar.schema.document import Goal
 from penstock.compute.decoding.grammar.schema.meet import goal_of
-from penstock.compute.decoding.grammar.schema.records import Arrays, Objects, Record, Strings
+from penstock.compute.decoding.grammar.schema.records import Arrays, Objects, Record, Strings, bulk
 
 MAX_PLACES = 1000
 A_PLACE = 10  # steps
@@ -80,16 +80,17 @@ class Places:
 
     def _find_leading(self) -> frozenset[Goal]:
         """Goals with arrays inside whose items must be compared."""
+        found = [goal for goal, records in self._records.items() if any(isinstance(each, Arrays) and each.unique for each in records)]
+        if not found:
+            return frozenset()
         within: dict[Goal, list[Goal]] = {}
-        found = []
         for goal, records in self._records.items():
-            if any(isinstance(record, Arrays) and record.unique for record in records):
-                found.append(goal)
-            for part in (part for record in records for part in self._parts(record)):
-                within.setdefault(part, []).append(goal)
+            for record in records:
+                self._algebra.effort.spend(1 + bulk(record), PARTS)
+                for part in self._parts(record):
+                    within.setdefault(part, []).append(goal)
         leading = set(found)
         while found:
-            self._algebra.effort.spend(1, PARTS)
             new = [goal for goal in within.get(found.pop(), ()) if goal not in leading]
             leading.update(new)
             found += new
