@@ -5,9 +5,12 @@
 //   codes [steps, width / 16, 64 bytes], scales [width], mins [width]
 // where width is the panel's columns rounded up to 16. Behind the last record comes what int8 scales are multiplied with: units [width],
 // float, or for each factor_groups records factors [width] and those of mins [width], f16.
-// A step holds K consecutive k of every column. For each block of 16 columns it has 64 bytes (32 for f16), one 32-bit word per column:
+// A step holds K consecutive k of every column. For each block of 16 columns it has 64 bytes (32 for f16, 192 for i6), one 32-bit word per
+// column, or three, each of all 16 columns:
 //   f32   K = 1     bf16  K = 2     f16  K = 1, a 16-bit word per column
 //   i8    K = 4, each code stored plus 128 (unsigned)
+//   i6    K = 16, each code stored plus 32: byte b of word w has k = 4 w + b in its lower six bits, and in the upper two the bits 2 w and
+//         2 w + 1 of k = 12 + b
 //   i4    K = 8, nibbles from the lowest: k = 0 2 4 6 in the lower half word, 1 3 5 7 in the upper one
 // So one 64-byte vector feeds 16 accumulators, one per column, and a dot product is never reduced across lanes. Sixteen steps of 16
 // columns are one AMX B tile.
@@ -18,8 +21,8 @@
 
 namespace penstock {
 
-enum class Format : int { f32, f16, bf16, i8, i4 };
-constexpr const char* FORMATS[] = {"f32", "f16", "bf16", "i8", "i4"};  // names in Python, in the order of Format
+enum class Format : int { f32, f16, bf16, i8, i6, i4 };
+constexpr const char* FORMATS[] = {"f32", "f16", "bf16", "i8", "i6", "i4"};  // names in Python, in the order of Format
 
 constexpr int PANEL = 64, LANES = 16;  // columns of a panel, columns of a vector
 constexpr int FIXED_K_BLOCK = 512;     // k-block of 16-bit fixed point: so many products never overflow an int32 accumulator
@@ -38,20 +41,23 @@ struct Matrix {
   bool dequantized = false;       // i4 without units: multiplied as bf16 weights, on AMX (amxdense.h)
   std::uint8_t* data = nullptr;
 
-  // Added to codes (i8) or codebook values (i4) so that the integer kernels see unsigned bytes.
-  int zero_point() const { return format == Format::i8 ? 128 : -std::min<int>(0, *std::min_element(codebook, codebook + 16)); }
+  // Added to codes (i8, i6) or codebook values (i4) so that the integer kernels see unsigned bytes.
+  int zero_point() const { return format != Format::i4 ? 128 : -std::min<int>(0, *std::min_element(codebook, codebook + 16)); }
   // i4: the value is the code plus a constant, so no table lookup is needed.
   bool codebook_is_consecutive() const {
     for (int i = 1; i < 16; ++i) if (codebook[i] != codebook[0] + i) return false;
     return true;
   }
-  int bits() const { return format == Format::f32 ? 32 : format == Format::i8 ? 8 : format == Format::i4 ? 4 : 16; }
-  bool has_codes() const { return format == Format::i8 || format == Format::i4; }  // else numbers
+  int bits() const { return format == Format::f32 ? 32 : format == Format::i8 ? 8 : format == Format::i6 ? 6 : format == Format::i4 ? 4 : 16; }
+  bool has_codes() const { return format == Format::i8 || format == Format::i6 || format == Format::i4; }  // else numbers
   bool has_factors() const { return factor_groups > 0; }
   bool has_units() const { return scale_bytes == 1 && !has_factors(); }
   bool divides_into_tiles() const { return group % 32 == 0; }  // of bf16 along k
   bool may_be_dequantized() const { return format == Format::i4 && !has_units() && divides_into_tiles(); }
-  int k_per_step() const { return format == Format::bf16 ? 2 : format == Format::i8 ? 4 : format == Format::i4 ? 8 : 1; }
+  int k_per_step() const {
+    return format == Format::bf16 ? 2 : format == Format::i8 ? 4 : format == Format::i6 ? 16 : format == Format::i4 ? 8 : 1;
+  }
+  int code_step_bytes() const { return format == Format::i6 ? 192 : 64; }  // of 16 columns
   int num_panels() const { return (n + PANEL - 1) / PANEL; }
   int width(int panel) const { return std::min(PANEL, (n - panel * PANEL + LANES - 1) / LANES * LANES); }
   int num_groups() const { return k_padded / group; }
@@ -87,7 +93,7 @@ constexpr std::size_t ROW_PADDING = 64;
 // Activation rows [rows, k_padded], converted to the element type that the matrix's kernel reads:
 //   f32, f16   float
 //   bf16       bf16, or float rounded to bf16 (Kernels::bf16_elem_bytes)
-//   i8, i4     int8 (one scale per row), 16-bit fixed point (Kernels::takes_fixed16; one scale per row), otherwise as for bf16.
+//   codes      int8 (one scale per row), 16-bit fixed point (Kernels::takes_fixed16; one scale per row), otherwise as for bf16.
 //              Integer rows may be stored in the form that AMX kernels read (amx_row_bytes).
 struct Operand {
   const std::uint8_t* data = nullptr;

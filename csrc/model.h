@@ -257,7 +257,7 @@ class Step : public Work {
 
   Model& m;
   const Batch b;
-  const bool int8_;  // rows of products with i8 and i4 weights are int8
+  const bool int8_;  // rows of products with codes are int8
   std::vector<AttentionTask> tasks_;
   std::vector<AttentionTask> merges_;
   bool fused_heads_ = false;  // one task per KV head of a sequence prepares and attends

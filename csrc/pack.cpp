@@ -75,6 +75,14 @@ std::uint32_t i4_word(const std::int8_t* p) {
   return static_cast<std::uint32_t>(((even | even >> 24) & 0xffff) | ((odd | odd >> 24) & 0xffff) << 16);
 }
 
+// Word W of sixteen codes -32 to 31.
+template <int W> std::uint32_t i6_word(const std::int8_t* p) {
+  std::uint32_t word, last;
+  std::memcpy(&word, p + 4 * W, 4), std::memcpy(&last, p + 12, 4);
+  const auto plus_32 = [](std::uint32_t codes) { return (codes & 0x3f3f3f3fu) ^ 0x20202020u; };
+  return plus_32(word) | (plus_32(last) >> 2 * W & 0x03030303u) << 6;
+}
+
 // Calls task(panel, row_of) for each panel that the source reaches; row_of(vec, lane) is the source row of that column, or -1.
 template <class Task> class Panels : public Work {
  public:
@@ -140,9 +148,10 @@ template <class Number> void copy_scales(const LaneRows<std::int8_t>& lanes, con
     if (lanes.row[lane]) to[lane] = from[std::size_t(lanes.index[lane]) * stride];
 }
 
-template <int K, class Scale, class Encode>
-void pack_groups(Pool& pool, const Matrix& m, const Destination& to, const CodedRows& source, const Encode& encode) {
-  for_each_panel(pool, to, source.rows, [&m, &to, source, encode](int panel, const auto& row_of) {
+// write(lanes, from, count, to, stride): k = from .. from + count - 1 as steps, `stride` words apart.
+template <int K, class Scale, class Write>
+void pack_groups(Pool& pool, const Matrix& m, const Destination& to, const CodedRows& source, const Write& write) {
+  for_each_panel(pool, to, source.rows, [&m, &to, source, write](int panel, const auto& row_of) {
     const auto *scales = static_cast<const Scale*>(source.scales), *mins = static_cast<const Scale*>(source.mins);
     const int width = m.width(panel), groups = m.num_groups();
     LaneRows<std::int8_t> lanes[PANEL / LANES];
@@ -151,12 +160,12 @@ void pack_groups(Pool& pool, const Matrix& m, const Destination& to, const Coded
     for (int g = 0; g < groups; ++g) {
       std::uint8_t* record = m.panel(to.index, panel) + m.record_bytes(width) * g;
       auto* out_scales = reinterpret_cast<Scale*>(record + m.code_bytes(width));
-      const int begin = g * m.group, end = std::min(m.k, begin + m.group);
+      const int begin = g * m.group, end = std::min(m.k, begin + m.group), words = m.code_step_bytes() / 4, stride = width / LANES * words;
       for (int from = begin; from < end; from += STEPS_PER_PASS * K)
         for (int vec = 0; vec < width / LANES; ++vec)
           if (any[vec])
-            transpose<K>(lanes[vec], from, std::min(STEPS_PER_PASS * K, end - from),
-                           reinterpret_cast<std::uint32_t*>(record) + std::size_t((from - begin) / K) * width + vec * LANES, width, encode);
+            write(lanes[vec], from, std::min(STEPS_PER_PASS * K, end - from),
+                  reinterpret_cast<std::uint32_t*>(record) + std::size_t((from - begin) / K) * stride + vec * words, stride);
       for (int vec = 0; vec < width / LANES; ++vec) {
         if (!any[vec]) continue;
         copy_scales(lanes[vec], scales + g, groups, out_scales + vec * LANES);
@@ -178,8 +187,17 @@ void pack_groups(Pool& pool, const Matrix& m, const Destination& to, const Coded
 }
 
 template <class Scale> void pack_coded(Pool& pool, const Matrix& m, const Destination& to, const CodedRows& source) {
-  if (m.format == Format::i8) return pack_groups<4, Scale>(pool, m, to, source, i8_word);
-  pack_groups<8, Scale>(pool, m, to, source, i4_word);
+  using Lanes = LaneRows<std::int8_t>;
+  const auto i8 = [](const Lanes& lanes, int from, int count, std::uint32_t* out, int stride) { transpose<4>(lanes, from, count, out, stride, i8_word); };
+  const auto i4 = [](const Lanes& lanes, int from, int count, std::uint32_t* out, int stride) { transpose<8>(lanes, from, count, out, stride, i4_word); };
+  const auto i6 = [](const Lanes& lanes, int from, int count, std::uint32_t* out, int stride) {
+    transpose<16>(lanes, from, count, out, stride, i6_word<0>);
+    transpose<16>(lanes, from, count, out + LANES, stride, i6_word<1>);
+    transpose<16>(lanes, from, count, out + 2 * LANES, stride, i6_word<2>);
+  };
+  if (m.format == Format::i8) return pack_groups<4, Scale>(pool, m, to, source, i8);
+  if (m.format == Format::i6) return pack_groups<16, Scale>(pool, m, to, source, i6);
+  pack_groups<8, Scale>(pool, m, to, source, i4);
 }
 
 }  // namespace

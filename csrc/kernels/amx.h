@@ -3,7 +3,7 @@
 //
 //   bf16             dense_panels. Loop order: slices of k that fit L2, panels, k-blocks of L1_TILES tiles that fit L1, blocks of 16 rows
 //   i4, dequantized  the same, where each k-block is first unpacked to bf16 with its scales: once for all rows, so sums are not scaled
-//   i8, i4           tile_codes, for more than MAX_VECTOR_ROWS rows: k-blocks that fit L1, blocks of 16 rows, columns
+//   i8, i6, i4       tile_codes, for more than MAX_VECTOR_ROWS rows: k-blocks that fit L1, blocks of 16 rows, columns
 //   i4 with units    tile_units, for more than MAX_VECTOR_UNIT_ROWS: each k-block is first unpacked to bytes, code times multiple
 //
 // Batch invariance: a tile product adds its 16 pairs along k in an order of its own, so bf16 products take tiles for any number of rows,

@@ -1,4 +1,4 @@
-// i8 and i4 weights with integer rows on AMX tiles, one panel: how many k-blocks are taken at once, and where their B tiles come from. All
+// Codes with integer rows on AMX tiles, one panel: how many k-blocks are taken at once, and where their B tiles come from. All
 // rows go through those (amxplanes.h) before the next are taken, so that L1 holds the codes.
 //
 //   weights                  rows           planes              B tiles
@@ -6,7 +6,8 @@
 //     with several scales    int8           Bf16Plane           codes unpacked to bf16
 //     in long k-blocks       fixed point    BytePlanes          packed codes as they lie
 //     in short ones          fixed point    Bf16Planes(Apart)   codes unpacked to bf16
-//   i4                       the same as i8 in short k-blocks, by codebook
+//   i6                       the same as i8 in short k-blocks
+//   i4                       the same, by codebook
 //   i4 with units            int8           BytePlane           code times multiple plus 128, unpacked to bytes: one scale per 512 k
 //                            fixed point    BytePlanes
 #pragma once
@@ -76,7 +77,7 @@ template <class Planes, class Unpack> void tile_unpacked(const Task& t, const KB
 
 // Whether the sum of both planes stays below 2^24, so that one float accumulator holds it exactly.
 inline bool planes_fit_float(const Matrix& m) {
-  int max_value = m.format == Format::i8 ? 128 : 0;
+  int max_value = m.format == Format::i8 ? 128 : m.format == Format::i6 ? 32 : 0;
   if (m.format == Format::i4)
     for (int i = 0; i < 16; ++i) max_value = std::max(max_value, std::abs(int{m.codebook[i]}));
   return std::min(m.group, FIXED_K_BLOCK) * std::int64_t{32640} * max_value < 1 << 24;
@@ -93,6 +94,7 @@ inline void tile_codes(const Task& t) {
   if (t.matrix.has_units()) t.x.int8 ? tile_units<BytePlane>(t) : tile_units<BytePlanes>(t);
   else if (!t.x.amx_row_bytes) tile_plain_int8(t);
   else if (t.matrix.format == Format::i4) tile_unpacked_codes(t, UnpackI4{step_i4(t.matrix)});
+  else if (t.matrix.format == Format::i6) tile_unpacked_codes(t, UnpackI6{});
   else if (t.x.int8 || !uses_int8_tiles(t.matrix)) tile_unpacked_codes(t, UnpackI8{});
   else for_k_block_runs(t, [&](const KBlocks& run) { tile_packed(t, run); });
   t.scaled_by(apply_row_scales).finish(0, t.rows);

@@ -16,6 +16,7 @@ inline float scalar_at(Bytes p, int bytes) {
 // Row n of W [n, k] -> out [k].
 inline void dequantize_row(const Matrix& m, int index, int n, float* out) {
   const int p = n / PANEL, column = n % PANEL, width = m.width(p), k_per_step = m.k_per_step(), word_bytes = m.format == Format::f16 ? 2 : 4;
+  const std::size_t block_bytes = m.format == Format::i6 ? I6_BYTES : std::size_t(LANES) * word_bytes;
   const bool codes = m.has_codes();
   const Bytes panel = m.panel(index, p);
   const auto* units = reinterpret_cast<const float*>(panel + m.units_offset(width));
@@ -34,7 +35,8 @@ inline void dequantize_row(const Matrix& m, int index, int n, float* out) {
       const Bytes group = panel + m.record_bytes(width) * g, scales = group + m.code_bytes(width);
       const float scale = codes ? scale_at(scales, g, 0) : 0, min = codes && m.has_mins ? scale_at(scales, g, 1) : 0;
       const int end = std::min(m.k, k + m.group);
-      for (Bytes step = group + std::size_t(column) * word_bytes; k < end; step += std::size_t(width) * word_bytes)
+      const std::size_t first = column / LANES * block_bytes + column % LANES * word_bytes;
+      for (Bytes step = group + first; k < end; step += width / LANES * block_bytes)
         for (int j = 0; j < k_per_step && k < end; ++j, ++k) {
           float value = static_cast<float>(read(step, j));
           if (codes) value *= scale;
@@ -52,6 +54,11 @@ inline void dequantize_row(const Matrix& m, int index, int n, float* out) {
         return value;
       });
     case Format::i8: return for_each_element([](Bytes step, int j) PENSTOCK_INLINED { return step[j] - 128; });
+    case Format::i6:
+      return for_each_element([](Bytes step, int j) PENSTOCK_INLINED {
+        const Bytes at = step + j % 4;
+        return (j < 12 ? at[64 * (j / 4)] & 63 : at[0] >> 6 | at[64] >> 6 << 2 | at[128] >> 6 << 4) - 32;
+      });
     case Format::i4:
       return for_each_element([&](Bytes step, int j) PENSTOCK_INLINED {
         return int{m.codebook[(reinterpret_cast<const std::uint16_t*>(step)[j % 2] >> (4 * (j / 2))) & 15]};

@@ -31,10 +31,11 @@ static void multiply_panels(const Task& t) {
 static int panels_per_call(const Matrix&, int) { return 1; }
 #endif
 
-// See Kernels::takes_fixed16. Where bf16 pairs are multiplied faster than floats, i8 codes with one scale per column
-// still take VNNI: a code becomes int16 by one byte shuffle but bf16 by several operations, and so do i4 codes with units, whose sums are
-// scaled once. Other i4 codes are one table lookup either way, and integer accumulators need a conversion per group, so bf16 is as fast or
-// faster on Zen 4. Zen 5 multiplies all codes faster by VNNI (docs/LOG.md). Bits depend on the answer, so it is one for the whole process.
+// See Kernels::takes_fixed16. Where bf16 pairs are multiplied faster than floats, i6 codes and i8 codes with one scale per column still take
+// VNNI: a code becomes int16 by one byte shuffle but bf16 by several operations, and so do i4 codes with units, whose sums are scaled once.
+// Other i4 codes are one table lookup either way, and integer accumulators need a conversion per group, so that bf16 is as fast or faster on
+// Zen 4, as it is for i8 codes with a scale for 32. Zen 5 multiplies all codes faster by VNNI (docs/LOG.md). Bits depend on the answer, so it
+// is one for the whole process.
 static bool takes_fixed16([[maybe_unused]] const Matrix& matrix) {
 #if defined(PENSTOCK_TILES)
   return !matrix.dequantized;
@@ -42,7 +43,7 @@ static bool takes_fixed16([[maybe_unused]] const Matrix& matrix) {
   return true;
 #elif defined(__AVX512BF16__)
   const bool one_scale = matrix.format == Format::i8 && matrix.num_groups() == 1;
-  return features().zen5 ? matrix.has_codes() : matrix.has_units() || one_scale;
+  return features().zen5 ? matrix.has_codes() : matrix.has_units() || matrix.format == Format::i6 || one_scale;
 #else
   return false;
 #endif

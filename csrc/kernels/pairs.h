@@ -27,15 +27,25 @@ struct StepI8 {
   static constexpr bool INTEGER = PAIRS_ARE_INTEGER;
   static constexpr int K = 4, W_BYTES = 64, X_BYTES = 8;
   I8Table table = i8_table();
-  template <int R, int V> PENSTOCK_INLINE void multiply(PairSum (&acc)[R][V], Bytes w, Bytes x, std::size_t stride) const {
+  template <int R, int V> PENSTOCK_INLINE void multiply_words(PairSum (&acc)[R][V], const Raw (&raw)[V], Bytes x, std::size_t stride) const {
     Pair first[V], second[V];
-    unrolled<V>([&](auto v) PENSTOCK_INLINED { unpack_i8(load_raw(w + 64 * v), table, first[v], second[v]); });
+    unrolled<V>([&](auto v) PENSTOCK_INLINED { unpack_i8(raw[v], table, first[v], second[v]); });
     dot2_rows<R, V>(acc, first, x, stride);
     dot2_rows<R, V>(acc, second, x + 4, stride);
   }
+  template <int R, int V> PENSTOCK_INLINE void multiply(PairSum (&acc)[R][V], Bytes w, Bytes x, std::size_t stride) const {
+    Raw raw[V];
+    unrolled<V>([&](auto v) PENSTOCK_INLINED { raw[v] = load_raw(w + 64 * v); });
+    multiply_words<R, V>(acc, raw, x, stride);
+  }
 };
+using StepI6 = StepI6Words<StepI8>;
 template <> PENSTOCK_INLINE StepI8 in_registers(StepI8 step) {  // GCC 12 would reload the tables for every vector
   pin_register(step.table);
+  return step;
+}
+template <> PENSTOCK_INLINE StepI6 in_registers(StepI6 step) {
+  pin_register(step.words.table);
   return step;
 }
 
@@ -75,6 +85,19 @@ struct UnpackI8 {
     unpack_i8(load_raw(from), table, first, second);
     store_raw(to, first);
     store_raw(to + step, second);
+  }
+};
+struct UnpackI6 {
+  using Step = StepPairs;
+  static constexpr int W_BYTES = I6_BYTES, STEPS_OUT = 8;
+  I8Table table = i8_table();
+  PENSTOCK_INLINE void operator()(Bytes from, std::uint8_t* to, int step) const {
+    unrolled<4>([&](auto s) PENSTOCK_INLINED {
+      Pair first, second;
+      unpack_i8(i6_word<s>(from), table, first, second);
+      store_raw(to + 2 * s * step, first);
+      store_raw(to + (2 * s + 1) * step, second);
+    });
   }
 };
 template <class Codes> struct UnpackI4Pairs {

@@ -5,9 +5,9 @@
 //   bf16        bf16 pairs      dense.h          dense.h
 //   bf16, f16   float           dense.h          buffered.h, widened to float
 //   i8          int8            inregisters.h    inregisters.h: nothing is to be unpacked
-//   i4          int8            inregisters.h    buffered.h
-//   i8, i4      fixed point     inregisters.h    buffered.h, both over k-blocks of at most FIXED_K_BLOCK
-//   i8, i4      bf16, float     inregisters.h    buffered.h; i8 with one scale per column as dense numbers, scaled at the end
+//   i6, i4      int8            inregisters.h    buffered.h
+//   codes       fixed point     inregisters.h    buffered.h, both over k-blocks of at most FIXED_K_BLOCK
+//   codes       bf16, float     inregisters.h    buffered.h; i8 with one scale per column as dense numbers, scaled at the end
 //   i4, units   integer         multiples.h      multiples.h
 //
 // Fixed point rows have 16 bits (PENSTOCK_FIXED16). How many rows are few is UnpackLimits' matter. A class Step reads codes
@@ -54,6 +54,8 @@ inline void multiply_int8_rows(const Task& unscaled) {
   const KBlocks all = all_groups(t);
   if (m.format == Format::i8) {
     m.num_groups() == 1 ? multiply_in_registers<false, MAX_ROWS>(unscaled, StepInt8{}, all) : multiply_in_registers<true, MAX_ROWS>(t, StepInt8{}, all);
+  } else if (m.format == Format::i6) {
+    multiply_codes(t, t.limits.i4_int8, UnpackI6ToInt8{}, StepI6Int8{}, all);
   } else {
     const I4ByteTable table = i4_byte_table(m);
     if (m.has_units()) multiply_units<MultipliedBytes>(t, t.limits.i4_units_int8, StepI4Int8{table});
@@ -72,6 +74,7 @@ inline void multiply_16_bit_rows(const Task& unscaled) {  // fixed point
   } else {
     for_k_block_runs(t, [&](const KBlocks& run) {
       if (m.format == Format::i8) return multiply_codes(t, t.limits.i8, UnpackI8{}, StepI8{}, run);
+      if (m.format == Format::i6) return multiply_codes(t, t.limits.i8, UnpackI6{}, StepI6{}, run);
       if (m.codebook_is_consecutive()) return multiply_codes(t, t.limits.i4, UnpackI4Pairs<ConsecutiveCodes>{}, Consecutive{}, run);
       const StepI4 step = step_i4(m);
       multiply_codes(t, t.limits.i4, UnpackI4{step}, step, run);
@@ -91,6 +94,8 @@ inline void multiply_16_bit_rows(const Task& t) {  // bf16, perhaps held as floa
   if (m.format == Format::i4) {
     const StepI4 step = step_i4(m);
     multiply_codes(m.has_units() ? t.scaled_by(apply_units) : t, t.limits.i4, UnpackI4{step}, step, all);
+  } else if (m.format == Format::i6) {
+    multiply_codes(t, t.limits.i8, UnpackI6{}, StepI6{}, all);
   } else if (m.num_groups() > 1) {
     multiply_codes(t, t.limits.i8, UnpackI8{}, StepI8{}, all);
   } else if (t.rows <= t.limits.i8) {

@@ -1,4 +1,4 @@
-// Codes with scales (i8, i4): what their two ways share (inregisters.h, buffered.h). A panel's k is cut into k-blocks, one for each
+// Codes with scales (i8, i6, i4): what their two ways share (inregisters.h, buffered.h). A panel's k is cut into k-blocks, one for each
 // quantization group or part of a group, and
 //
 //   y = sum over k-blocks of (scale * sum of x * code + min * sum of x)
@@ -68,14 +68,12 @@ struct KBlocks {
   }
 };
 
-constexpr int CODE_STEP_BYTES = 64;  // of 16 columns of packed codes, i8 and i4
-
 // One k-block per quantization group.
 inline KBlocks all_groups(const Task& t) {
   const Matrix& m = t.matrix;
   KBlocks all;
   all.first = 0, all.count = m.num_groups(), all.begin = 0, all.length = m.group;
-  all.codes = t.panel, all.w_step = t.w_step(CODE_STEP_BYTES);
+  all.codes = t.panel, all.w_step = t.w_step(m.code_step_bytes());
   all.scales = t.panel + m.code_bytes(t.width), all.scale_bytes = m.scale_bytes;
   all.mins = m.has_mins ? all.scales + std::size_t(t.width) * m.scale_bytes : nullptr;
   all.stride = all.scale_stride = m.record_bytes(t.width);

@@ -16,6 +16,10 @@ struct StepI8 : FloatStep<StepI8, 4, 64> {
   template <int J> static PENSTOCK_INLINE F value(Bytes w) { return i8_to_float<J>(load_raw(w)); }
 };
 
+struct StepI6 : FloatStep<StepI6, 16, I6_BYTES> {
+  template <int J> static PENSTOCK_INLINE F value(Bytes w) { return i8_to_float<J % 4>(i6_word<J / 4>(w)); }
+};
+
 struct StepI4 : FloatStep<StepI4, 8, 64> {
   explicit StepI4(const I4Table& of) : table(of) {}
   template <int J> PENSTOCK_INLINE F value(Bytes w) const { return i4_to_float<J>(load_raw(w), table); }
@@ -23,6 +27,7 @@ struct StepI4 : FloatStep<StepI4, 8, 64> {
 };
 
 using UnpackI8 = UnpackToFloat<StepI8>;
+using UnpackI6 = UnpackToFloat<StepI6>;
 using UnpackI4 = UnpackToFloat<StepI4>;
 #endif
 

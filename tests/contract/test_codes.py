@@ -26,8 +26,10 @@ BY_GROUP = [
     for bits, values in ((8, tuple(range(-8, 8))), (4, tuple(range(-8, 8))), (4, UNSIGNED), (4, IQ4))
     for group in (16, 32, 64, 128) for scales in ("float16", "float32") for mins in (False, True)
 ] + [Coding(4, group, "int8") for group in (16, 32, 64, 128)] + [
+    Coding(6, group, scales, mins) for group in (16, 32, 128) for scales in ("float16", "float32") for mins in (False, True)
+] + [
     Coding(bits, group, "int8", mins, values, factor)
-    for bits, values in ((8, tuple(range(-8, 8))), (4, UNSIGNED), (4, IQ4))
+    for bits, values in ((8, SYMMETRIC), (6, SYMMETRIC), (4, UNSIGNED), (4, IQ4))
     for group, factor in ((16, 256), (32, 256), (32, 32), (64, 128)) for mins in (False, True)
 ]
 QUANTIZERS = [participant for participant in PARTICIPANTS if participant != ORACLE]
@@ -46,9 +48,9 @@ class Case:
 def coded(coding: Coding, rows: int, columns: int, seed: int = 0) -> Codes:
     """Random codes of about unit length in all: every code occurs."""
     rng = np.random.default_rng(seed)
-    low, high, kind = (-128, 128, np.int8) if coding.bits == 8 else (0, 16, np.uint8)
+    low, high, kind = {8: (-128, 128, np.int8), 6: (-32, 32, np.int8), 4: (0, 16, np.uint8)}[coding.bits]
     codes = rng.integers(low, high, (rows, columns)).astype(kind)
-    size = columns**-0.5 / (128 if coding.bits == 8 or max(coding.values) > 15 else 8)
+    size = columns**-0.5 / (128 if coding.bits == 8 or max(coding.values) > 15 else 32 if coding.bits == 6 else 8)
     shape = rows, columns // coding.group
     if coding.has_units:
         multiples = (rng.integers(1, 16, shape) * rng.choice((-1, 1), shape)).astype(np.int8)
@@ -150,7 +152,8 @@ def test_one_scale_a_row(participant: Participant, activations: str) -> None:
 @pytest.mark.parametrize("make_case", [gated, embedding, experts], ids=lambda each: each.__name__)
 def test_gates_tables_and_experts(participant: Participant, activations: str, make_case: Callable[..., Case]) -> None:
     for coding in (Coding(8, 128, "float32"), Coding(8, 32, "float16"), Coding(4, 32, "float16"), Coding(4, 64, "float16", True, UNSIGNED),
-                   Coding(4, 32, "int8"), Coding(4, 32, "int8", True, UNSIGNED, 64), Coding(8, 16, "int8", factor=128)):
+                   Coding(4, 32, "int8"), Coding(4, 32, "int8", True, UNSIGNED, 64), Coding(8, 16, "int8", factor=128),
+                   Coding(6, 16, "int8", factor=128)):
         cases = [gated(coding, half) for half in (7, 32, 90)] if make_case is gated else [make_case(coding)]
         for case in cases:
             check(participant, case, activations)
@@ -161,7 +164,7 @@ def test_the_same_bits_in_any_company(participant: Participant, activations: str
     tokens = np.random.default_rng(0).integers(0, VOCAB, 40)
     for coding in (Coding(8, 128, "float32"), Coding(8, 16, "float32", True), Coding(4, 32, "float16"),
                    Coding(4, 64, "float16", True, UNSIGNED), Coding(4, 32, "float16", False, IQ4), Coding(4, 32, "int8"),
-                   Coding(4, 32, "int8", True, UNSIGNED, 64)):
+                   Coding(4, 32, "int8", True, UNSIGNED, 64), Coding(6, 32, "int8", True, factor=64)):
         for case in (linear(coded(coding, 70, 128)), gated(coding, 40), embedding(coding), experts(coding)):
             whole = outputs(make(participant, activations), case, tokens)
             for count in (1, 3, 7, 13):
@@ -173,7 +176,7 @@ def test_the_same_bits_in_any_company(participant: Participant, activations: str
 
 
 @each_way
-@pytest.mark.parametrize("coding", [Coding(4, 32, "int8", True, UNSIGNED, 256), Coding(8, 16, "int8", False, SYMMETRIC, 128)], ids=str)
+@pytest.mark.parametrize("coding", [Coding(4, 32, "int8", True, UNSIGNED, 256), Coding(6, 16, "int8", False, SYMMETRIC, 128)], ids=str)
 def test_scales_with_factors_have_the_bits_of_their_products(participant: Participant, activations: str, coding: Coding) -> None:
     tokens = np.random.default_rng(0).integers(0, VOCAB, 40)
     codes = coded(coding, 70, 512)

@@ -1,9 +1,9 @@
 """A matrix of small integers with scales by group: what every quantization scheme makes, and every backend takes.
 
 w[o, i] = value(codes[o, i]) * scales[o, i // group] + mins[o, i // group], in float32, one rounding for the product and one for the sum;
-value(c) is c itself for 8 bits (int8) and values[c] for 4 bits (codes 0 to 15, values int8). Scales of 4 bits may be whole multiples of a
-unit that the row has, units[o]: then integer sums need no scaling until the row's end. Whole scales and minima may also have a factor for
-each few groups, as the K types of GGUF do: factors[o, i // factor] * scales[o, i // group] is exact in float32.
+value(c) is c itself for 8 and 6 bits (int8) and values[c] for 4 bits (codes 0 to 15, values int8). Scales of 4 bits may be whole multiples
+of a unit that the row has, units[o]: then integer sums need no scaling until the row's end. Whole scales and minima may also have a factor
+for each few groups, as the K types of GGUF do: factors[o, i // factor] * scales[o, i // group] is exact in float32.
 """
 import functools
 import math
@@ -16,6 +16,7 @@ import numpy as np
 Array = Any
 SYMMETRIC = tuple(range(-8, 8))  # values of the plain 4-bit format
 UNSIGNED = tuple(range(16))
+SIX_BITS, SIX_BITS_STEP = (-32, 31), 16  # the least and the largest code of 6 bits; columns of which a group of such codes is a multiple
 SCALE_BYTES = {"int8": 1, "float16": 2, "float32": 4}
 MULTIPLES, UNIT_BYTES = "int8", 4  # the dtype of scales that are multiples of a unit or a factor; what the unit of a row takes
 FACTORS, FACTOR_BYTES = "float16", 2
@@ -26,7 +27,7 @@ LARGEST_MULTIPLE = 15  # of either sign: times a code of -8 to 7 it is an int8, 
 class Coding:
     """How a matrix is coded, without its numbers."""
 
-    bits: int  # 8 or 4
+    bits: int  # 8, 6 or 4
     group: int  # columns that share a scale; a divisor of in, or in itself for one scale per row
     scales: str  # float16, float32, or int8: times a factor or, for values -8 to 7 without minima, a float32 unit for each row
     mins: bool = False
@@ -45,19 +46,25 @@ class Coding:
 
     def joined(self, other: "Coding") -> "Coding":
         """The narrowest coding that holds matrices of both exactly."""
-        alike = self.bits == other.bits and (self.bits == 8 or self.values == other.values)
+        alike = self.bits == other.bits and (self.bits > 4 or self.values == other.values)
         scaled_alike = (self.scales, self.factor) == (other.scales, other.factor)
+        group = math.gcd(self.group, other.group)
+        fits_six = self.fits_six_bits and other.fits_six_bits and group % SIX_BITS_STEP == 0
         return Coding(
-            self.bits if alike else 8, math.gcd(self.group, other.group), self.scales if scaled_alike else "float32",
+            self.bits if alike else 6 if fits_six else 8, group, self.scales if scaled_alike else "float32",
             self.mins or other.mins, self.values if alike else SYMMETRIC, self.factor if scaled_alike else 0)
+
+    @property
+    def fits_six_bits(self) -> bool:
+        return self.bits == 6 or self.bits == 4 and SIX_BITS[0] <= min(self.values) and max(self.values) <= SIX_BITS[1]
 
 
 @dataclass(frozen=True, slots=True)
 class Codes:
     """A matrix [out, in], or stacked ones one after another."""
 
-    codes: Array  # [out, in] int8 for 8 bits, uint8 below 16 for 4 bits
-    bits: int  # 8 or 4
+    codes: Array  # [out, in] int8 for 8 bits, int8 of -32 to 31 for 6, uint8 below 16 for 4
+    bits: int  # 8, 6 or 4
     group: int  # columns that share a scale; a divisor of in, or in itself for one scale per row
     scales: Array  # [out, in / group] float16, float32 or int8
     mins: Array | None = None  # like scales
@@ -82,7 +89,7 @@ class Codes:
 
     def dequantize(self) -> Array:
         """float32 [out, in]"""
-        plain = self.codes if self.bits == 8 else np.asarray(self.values, dtype=np.int8)[self.codes]
+        plain = self.codes if self.bits > 4 else np.asarray(self.values, dtype=np.int8)[self.codes]
         out, inner = plain.shape
         wide = plain.reshape(out, inner // self.group, self.group).astype(np.float32)
         wide *= self.wide_scales()[:, :, None]
@@ -110,7 +117,7 @@ class Codes:
             return self
         if self.coding.joined(to) != to:
             raise ValueError(f"{self.coding} does not fit in {to}")
-        codes = self.codes if self.bits == to.bits else np.asarray(self.values, dtype=np.int8)[self.codes]
+        codes = self.codes if self.bits > 4 or to.bits == 4 else np.asarray(self.values, dtype=np.int8)[self.codes]
         times = self.group // to.group
 
         def spread(numbers: Array) -> Array:

@@ -9,13 +9,14 @@ CODINGS = (
     Coding(8, 96, "float32"), Coding(8, 32, "float16"), Coding(8, 16, "float32"), Coding(8, 32, "float16", True), Coding(4, 32, "float16"),
     Coding(4, 16, "float32", True, UNSIGNED), Coding(4, 32, "float32", True, UNSIGNED), Coding(4, 32, "float16", False, ODD),
     Coding(4, 32, "int8"), Coding(4, 16, "int8"), Coding(4, 16, "int8", True, UNSIGNED, 32), Coding(8, 8, "int8", False, SYMMETRIC, 32),
-    Coding(4, 32, "int8", False, ODD, 96), Coding(8, 32, "int8", True, SYMMETRIC, 96),
+    Coding(4, 32, "int8", False, ODD, 96), Coding(6, 16, "int8", False, SYMMETRIC, 32), Coding(6, 32, "float16", True),
+    Coding(8, 32, "int8", True, SYMMETRIC, 96),
 )
 
 
 def random_codes(coding: Coding, rows: int = 5, columns: int = 96, seed: int = 0) -> Codes:
     rng = np.random.default_rng(seed)
-    low, high, kind = (-128, 128, np.int8) if coding.bits == 8 else (0, 16, np.uint8)
+    low, high, kind = {8: (-128, 128, np.int8), 6: (-32, 32, np.int8), 4: (0, 16, np.uint8)}[coding.bits]
     codes = rng.integers(low, high, (rows, columns)).astype(kind)
     if coding.has_units:
         multiples = rng.integers(-15, 16, (rows, columns // coding.group)).astype(np.int8)

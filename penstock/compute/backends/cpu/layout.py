@@ -11,11 +11,12 @@ from penstock.compute.quant.codes import FACTOR_BYTES, MULTIPLES, SCALE_BYTES, U
 from penstock.compute.weight import Form
 
 Array = Any
-F32, F16, BF16, I8, I4 = "f32", "f16", "bf16", "i8", "i4"  # csrc/layout.h
+F32, F16, BF16, I8, I6, I4 = "f32", "f16", "bf16", "i8", "i6", "i4"  # csrc/layout.h
 FORMATS = {"float32": F32, "float16": F16, "bfloat16": BF16}
 PANEL, LANES, LINE = 64, 16, 64  # columns of a panel, of a vector; bytes of a cache line
-BITS = {F32: 32, F16: 16, BF16: 16, I8: 8, I4: 4}
-STEPS = {F32: 1, F16: 1, BF16: 32, I8: 4, I4: 8}  # what k is filled up to; bf16: a whole AMX tile
+CODED = {8: I8, 6: I6, 4: I4}
+BITS = {F32: 32, F16: 16, BF16: 16} | {form: bits for bits, form in CODED.items()}
+STEPS = {F32: 1, F16: 1, BF16: 32, I8: 4, I6: 16, I4: 8}  # what k is filled up to; bf16: a whole AMX tile
 
 
 def places(natives: Sequence[Native], outputs: Sequence[str], inputs: Sequence[str] = ()) -> dict[str, int]:
@@ -109,7 +110,7 @@ def matrix_layout(weight: WeightSpec, given: Form, dtype: str, gated: bool) -> M
         form = FORMATS[dtype]
         padded = -(-k // STEPS[form]) * STEPS[form]
         return MatrixLayout(form, n, k, padded, padded, 0, 0, False, count, (), gated)
-    form = I8 if given.bits == 8 else I4
+    form = CODED[given.bits]
     whole = given.group == k
     padded = -(-k // STEPS[form]) * STEPS[form] if whole else k
     group = padded if whole else given.group

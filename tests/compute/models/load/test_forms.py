@@ -25,7 +25,7 @@ from tests.contract.test_codes import coded
 
 Array = Any
 WIDE = {**CONFIG, "hidden_size": 64, "intermediate_size": 96, "vocab_size": 70}
-Q4_K, Q6_K = Coding(4, 32, "int8", True, UNSIGNED, 64), Coding(8, 16, "int8", factor=64)
+Q4_K, Q6_K = Coding(4, 32, "int8", True, UNSIGNED, 64), Coding(6, 16, "int8", factor=64)
 Q8_0 = Coding(8, 32, "float16")
 
 
@@ -118,7 +118,7 @@ def test_a_scheme_codes_matrices_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("codings, expected", [
-    ({"q_proj": Q4_K, "k_proj": Q4_K, "v_proj": Q6_K}, Coding(8, 16, "int8", True, factor=64)),
+    ({"q_proj": Q4_K, "k_proj": Q4_K, "v_proj": Q6_K}, Coding(6, 16, "int8", True, factor=64)),
     ({"q_proj": Q4_K, "k_proj": Q4_K, "v_proj": Q4_K}, Q4_K),
     ({"q_proj": Q8_0, "k_proj": Q6_K, "v_proj": Q8_0}, Coding(8, 16, "float32")),
 ])
