@@ -42,7 +42,7 @@ struct Matrix {
   std::uint8_t* data = nullptr;
 
   // Added to codes (i8, i6) or codebook values (i4) so that the integer kernels see unsigned bytes.
-  int zero_point() const { return format != Format::i4 ? 128 : -std::min<int>(0, *std::min_element(codebook, codebook + 16)); }
+  int zero_point() const { return format == Format::i8 ? 128 : format == Format::i6 ? 32 : -std::min<int>(0, *std::min_element(codebook, codebook + 16)); }
   // i4: the value is the code plus a constant, so no table lookup is needed.
   bool codebook_is_consecutive() const {
     for (int i = 1; i < 16; ++i) if (codebook[i] != codebook[0] + i) return false;

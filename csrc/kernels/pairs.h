@@ -39,7 +39,8 @@ struct StepI8 {
     multiply_words<R, V>(acc, raw, x, stride);
   }
 };
-using StepI6 = StepI6Words<StepI8>;
+constexpr int I6_PLUS = PAIRS_ARE_INTEGER ? 32 : 128;  // added to codes that unpack_i8 takes
+using StepI6 = StepI6Words<StepI8, I6_PLUS>;
 template <> PENSTOCK_INLINE StepI8 in_registers(StepI8 step) {  // GCC 12 would reload the tables for every vector
   pin_register(step.table);
   return step;
@@ -94,7 +95,7 @@ struct UnpackI6 {
   PENSTOCK_INLINE void operator()(Bytes from, std::uint8_t* to, int step) const {
     unrolled<4>([&](auto s) PENSTOCK_INLINED {
       Pair first, second;
-      unpack_i8(i6_word<s>(from), table, first, second);
+      unpack_i8(i6_word<s, I6_PLUS>(from), table, first, second);
       store_raw(to + 2 * s * step, first);
       store_raw(to + (2 * s + 1) * step, second);
     });

@@ -26,20 +26,20 @@ struct KBlocks {
   std::size_t min_factors = 0, factor_stride = 0;  // bytes from factors of scales to those of mins, from factor to factor
   int factor_shift = 0;       // log2 of the k-blocks that share one
 
-  F load_scale(Bytes of, int v, Bytes factors_of, int k_block) const {
-    if (scale_bytes == 1) {
-      const F scale = to_float(load_i8(of + LANES * v));
-      return factors ? scale * load_factor(factors_of + factor_stride * (k_block >> factor_shift), v) : scale;
-    }
-    return scale_bytes == 2 ? load_factor(of, v) : load(reinterpret_cast<const float*>(of) + LANES * v);
+  // Without its factor.
+  F load_scale(Bytes of, int v) const {
+    if (scale_bytes == 1) return to_float(load_i8(of + LANES * v));
+    return scale_bytes == 2 ? from_f16(reinterpret_cast<const std::uint16_t*>(of) + LANES * v) : load(reinterpret_cast<const float*>(of) + LANES * v);
   }
-  static F load_factor(Bytes of, int v) { return from_f16(reinterpret_cast<const std::uint16_t*>(of) + LANES * v); }
-  // Of a k-block, and where its scales and mins are.
-  F scale(int v, Bytes of, int k_block) const { return load_scale(of, v, factors, k_block); }
-  F min(int v, Bytes of, int k_block) const { return load_scale(of, v, factors + min_factors, k_block); }
-  // Of the first one.
-  F scale(int v) const { return scale(v, scales, first); }
-  F min(int v) const { return min(v, mins, first); }
+  // `side`: 0, or min_factors.
+  F load_factor(int k_block, int v, std::size_t side) const {
+    return from_f16(reinterpret_cast<const std::uint16_t*>(factors + factor_stride * (k_block >> factor_shift) + side) + LANES * v);
+  }
+  // Of the first k-block.
+  F scale(int v) const { return factors ? load_scale(scales, v) * load_factor(first, v, 0) : load_scale(scales, v); }
+  F min(int v) const { return factors ? load_scale(mins, v) * load_factor(first, v, min_factors) : load_scale(mins, v); }
+  // The k-block after those that share the factor of this one.
+  int next_factor(int k_block) const { return ((k_block >> factor_shift) + 1) << factor_shift; }
   // k-blocks [from, from + num) of these.
   KBlocks part(int from, int num) const {
     KBlocks p = *this;
@@ -124,20 +124,29 @@ void scaled_micro_kernel(const Step& step, const KBlocks& of, const Operand& x, 
     fill_block(total, [&](auto r, auto v) PENSTOCK_INLINED { return of.first == 0 ? zero() : load(out_at(r, v)); });
   Bytes codes = of.codes, scales = of.scales, mins = of.mins, x_at = x.data + std::size_t(of.begin / Step::K) * Step::X_BYTES;
   const int steps = of.length / Step::K;
-  for (int g = of.first; g < of.first + of.count; ++g) {
+  F factor[V] = {}, min_factor[V] = {};
+  for (int g = of.first, changes = g; g < of.first + of.count; ++g) {
+    if (of.factors && g == changes) {
+      unrolled<V>([&](auto v) PENSTOCK_INLINED {
+        factor[v] = of.load_factor(g, v, 0);
+        min_factor[v] = mins ? of.load_factor(g, v, of.min_factors) : zero();
+      });
+      changes = of.next_factor(g);
+    }
     typename Step::Acc acc[R][V];
     begin_k_block<Step, R, V>(acc, x, g);
     accumulate<Step, R, V>(step, acc, {codes, of.w_step, x_at, x.stride, steps}, prefetch);
     if constexpr (GROUPED) prefetch.fetch_ahead(scales, V * LANES * of.scale_bytes * (mins ? 2 : 1));
     unrolled<V>([&](auto v) PENSTOCK_INLINED {
-      const F scale = of.scale(v, scales, g);
+      F scale = of.load_scale(scales, v), min = mins ? of.load_scale(mins, v) : zero();
+      if (of.factors) scale = scale * factor[v], min = min * min_factor[v];
       unrolled<R>([&](auto r) PENSTOCK_INLINED {
         F sum, previous = zero();
         if constexpr (Step::INTEGER) sum = to_float(acc[r][v]);
         else sum = acc[r][v];
         if constexpr (GROUPED) previous = total[r][v];
         F next = fma(sum, scale, previous);
-        if (mins) next = fma(of.min(v, mins, g), set1(x.group_sums[r * x.groups + g]), next);
+        if (mins) next = fma(min, set1(x.group_sums[r * x.groups + g]), next);
         if constexpr (GROUPED) total[r][v] = next;
         else store(out_at(r, v), Step::INTEGER ? next * set1(x.scales[r]) : next);
       });

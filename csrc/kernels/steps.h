@@ -77,17 +77,18 @@ struct StepInt8 {  // i8 weights, or unpacked i6 or i4, with int8 rows
 
 constexpr int I6_BYTES = 192;  // of a packed step of 16 columns
 
-// k = 4 S .. 4 S + 3 of a packed i6 step, as an i8 step has them.
-template <int S> PENSTOCK_INLINE Raw i6_word(Bytes w) {
-  const auto field = [&](int word, int shift, int mask) PENSTOCK_INLINED { return shift_and_mask(load_raw(w + 64 * word), shift, mask); };
+// k = 4 S .. 4 S + 3 of a packed i6 step as bytes, plus 32 as they are stored, or plus 128 like those of i8.
+template <int S, int PLUS> PENSTOCK_INLINE Raw i6_word(Bytes w) {
   Raw codes;
-  if constexpr (S < 3) codes = field(S, 0, 0x3f3f3f3f);
-  else codes = add_i(add_i(field(0, 6, 0x03030303), field(1, 4, 0x0c0c0c0c)), field(2, 2, 0x30303030));
-  return add_i(codes, set1_i(0x60606060));  // stored plus 32, to be plus 128
+  if constexpr (S < 3) codes = shift_and_mask(load_raw(w + 64 * S), 0, 0x3f3f3f3f);
+  else codes = select_bits(0x30303030, shift_right(load_raw(w + 128), 2),
+                           select_bits(0x0c0c0c0c, shift_right(load_raw(w + 64), 4), shift_and_mask(load_raw(w), 6, 0x03030303)));
+  static_assert(PLUS == 32 || PLUS == 128);
+  return PLUS == 32 ? codes : add_i(codes, set1_i(0x60606060));
 }
 
 // i6 weights, a word at a time by the step of i8 weights.
-template <class Words> struct StepI6Words {
+template <class Words, int PLUS> struct StepI6Words {
   using Acc = typename Words::Acc;
   static constexpr bool INTEGER = Words::INTEGER;
   static constexpr int K = 16, W_BYTES = I6_BYTES, X_BYTES = 4 * Words::X_BYTES;
@@ -95,12 +96,12 @@ template <class Words> struct StepI6Words {
   template <int R, int V> PENSTOCK_INLINE void multiply(Acc (&acc)[R][V], Bytes w, Bytes x, std::size_t stride) const {
     unrolled<4>([&](auto s) PENSTOCK_INLINED {
       Raw b[V];
-      unrolled<V>([&](auto v) PENSTOCK_INLINED { b[v] = i6_word<s>(w + I6_BYTES * v); });
+      unrolled<V>([&](auto v) PENSTOCK_INLINED { b[v] = i6_word<s, PLUS>(w + I6_BYTES * v); });
       words.template multiply_words<R, V>(acc, b, x + s * Words::X_BYTES, stride);
     });
   }
 };
-using StepI6Int8 = StepI6Words<StepInt8>;
+using StepI6Int8 = StepI6Words<StepInt8, 32>;
 
 struct StepI4Int8 {  // i4 weights with int8 rows
   using Acc = I;
@@ -131,7 +132,7 @@ struct UnpackI6ToInt8 {
   using Step = StepInt8;
   static constexpr int W_BYTES = I6_BYTES, STEPS_OUT = 4;
   PENSTOCK_INLINE void operator()(Bytes from, std::uint8_t* to, int step) const {
-    unrolled<4>([&](auto s) PENSTOCK_INLINED { store_raw(to + s * step, i6_word<s>(from)); });
+    unrolled<4>([&](auto s) PENSTOCK_INLINED { store_raw(to + s * step, i6_word<s, 32>(from)); });
   }
 };
 struct UnpackI4ToInt8 {

@@ -17,7 +17,7 @@ struct StepI8 : FloatStep<StepI8, 4, 64> {
 };
 
 struct StepI6 : FloatStep<StepI6, 16, I6_BYTES> {
-  template <int J> static PENSTOCK_INLINE F value(Bytes w) { return i8_to_float<J % 4>(i6_word<J / 4>(w)); }
+  template <int J> static PENSTOCK_INLINE F value(Bytes w) { return i8_to_float<J % 4>(i6_word<J / 4, 128>(w)); }
 };
 
 struct StepI4 : FloatStep<StepI4, 8, 64> {

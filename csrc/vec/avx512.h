@@ -118,6 +118,8 @@ inline void pin_register(__m512i& x) { __asm__("" : "+v"(x)); }
 inline void pin_register(__m512& x) { __asm__("" : "+v"(x)); }
 
 inline Raw load_raw(const void* p) { return _mm512_loadu_si512(p); }
+inline Raw shift_right(Raw raw, int bits) { return _mm512_srli_epi32(raw, bits); }
+inline Raw select_bits(int mask, Raw a, Raw b) { return _mm512_ternarylogic_epi32(a, _mm512_set1_epi32(mask), b, 0xea); }  // a & mask | b
 inline Raw shift_and_mask(Raw raw, int bits, int mask) { return _mm512_and_si512(_mm512_srli_epi32(raw, bits), _mm512_set1_epi32(mask)); }
 inline void store_raw(void* p, Raw x) { _mm512_storeu_si512(p, x); }
 inline Raw broadcast_u32(const void* p) { return _mm512_set1_epi32(*static_cast<const int*>(p)); }

@@ -207,6 +207,8 @@ PENSTOCK_INLINE void store_bf16_row(std::uint8_t* p, F x) {
   store(reinterpret_cast<float*>(p), x);
 }
 
+PENSTOCK_INLINE Raw shift_right(Raw raw, int bits) { PENSTOCK_EACH_REG(raw.v[i] = (VI)((VU)raw.v[i] >> bits)) return raw; }
+PENSTOCK_INLINE Raw select_bits(int mask, Raw a, Raw b) { PENSTOCK_EACH_REG(b.v[i] |= a.v[i] & mask) return b; }  // a & mask | b
 PENSTOCK_INLINE I shift_and_mask(Raw raw, int bits, int mask) { PENSTOCK_EACH_REG(raw.v[i] = (VI)((VU)raw.v[i] >> bits) & mask) return raw; }
 
 // The value of the i4 code at k = J of the step.
