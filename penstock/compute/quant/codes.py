@@ -19,7 +19,7 @@ UNSIGNED = tuple(range(16))
 SIX_BITS, SIX_BITS_STEP = (-32, 31), 16  # the least and the largest code of 6 bits; columns of which a group of such codes is a multiple
 SCALE_BYTES = {"int8": 1, "float16": 2, "float32": 4}
 MULTIPLES, UNIT_BYTES = "int8", 4  # the dtype of scales that are multiples of a unit or a factor; what the unit of a row takes
-FACTORS, FACTOR_BYTES = "float16", 2
+FACTOR_BYTES = 2  # of a factor, float16
 LARGEST_MULTIPLE = 15  # of either sign: times a code of -8 to 7 it is an int8, and exact in float32 times a unit of 20 significant bits
 
 

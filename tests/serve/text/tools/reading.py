@@ -41,5 +41,13 @@ def check_any_cut(make: MakeParser, text: str, at: list[int]) -> None:
     assert read(AnswerParser(None, make()), *pieces(text, at)) == whole
 
 
+def check_unchanged(make: MakeParser, text: str) -> Answer:
+    """The answer, which has all of a text without a call as its content."""
+    answer = read(make(), text)
+    if not answer.tool_calls:
+        assert (answer.content or "") == text
+    return answer
+
+
 def call(number: int, name: str, arguments: str) -> ToolCall:
     return ToolCall(f"id{number}", name, arguments)

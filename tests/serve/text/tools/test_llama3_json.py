@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from penstock.serve.text.answer import Answer, ContentDelta
 from penstock.serve.text.tools.llama3_json import Llama3JsonParser
-from tests.serve.text.tools.reading import call, check_any_cut, cuts, numbered, pushed, read
+from tests.serve.text.tools.reading import call, check_any_cut, check_unchanged, cuts, numbered, pushed, read
 
 SNIPPETS = (
     "<|python_tag|>", "<|python", '{"name": "f", "parameters": {"a": 1}}', '{"name": "g", "arguments": {}}', ";", ", ", " ", "\n", "{", "}",
@@ -27,9 +27,7 @@ def test_any_cut_gives_the_same_answer(text: str, at: list[int]) -> None:
 @settings(max_examples=300)
 @given(answers)
 def test_without_a_call_the_text_is_unchanged(text: str) -> None:
-    answer = read(parser(), text)
-    if not answer.tool_calls:
-        assert (answer.content or "") == text
+    check_unchanged(parser, text)
 
 
 @pytest.mark.parametrize("before", ["", "\n", "<|python_tag|>", " <|python_tag|>\n"])
