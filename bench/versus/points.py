@@ -42,10 +42,11 @@ class Point:
 
 
 def asks(point: Point, round_number: int) -> list[Ask]:
-    """The trace of a point: the same for every engine of a round. Prompts of decode stay from round to round, others are new."""
+    """The trace of a point: the same for every engine of a round. Prompts of decode stay from round to round. Others are new for each
+    point and round: an engine that keeps prefixes would not compute what they share."""
     if point.question == "decode":
         return [Ask(0.0, point.depth, NEW + 1, FIXED_SEED)]
-    first = 1000 * (round_number + 1)
+    first = random.Random(f"{point.name}, round {round_number}").getrandbits(48)
     if point.question == "prefill":
         return [Ask(0.0, point.size, 1, first)]
     if point.question == "streams":

@@ -3,6 +3,7 @@ from collections.abc import Mapping, Sequence
 
 from versus.rows import Row, ratio, verdicts
 
+BEYOND = 1.05  # shares of a limit above which it was not the machine that took this time
 HEAD = ("point", "engine", "tokens/s", "spread", "of limit", "GB/s", "ours/its")
 
 
@@ -48,6 +49,12 @@ def losses(rows: Sequence[Row]) -> list[str]:
         for each in verdicts(rows) if each.ratio < 1]
 
 
+def impossible(rows: Sequence[Row]) -> list[str]:
+    """Shares that no machine gives: a prompt was not computed whole, say, or the limit was measured in a slow moment."""
+    return [f"ABOVE THE LIMIT: {row.model} {row.point}, {row.name} at {row.share:.0%} of it" for row in rows if row.share > BEYOND]
+
+
 def report(rows: Sequence[Row], failures: Mapping[str, str]) -> list[str]:
     lines = table(rows) + [""] + details(rows)
-    return lines + (losses(rows) or ["no loss"] * bool(verdicts(rows))) + [f"FAILED: {name}: {why}" for name, why in failures.items()]
+    lines += (losses(rows) or ["no loss"] * bool(verdicts(rows))) + impossible(rows)
+    return lines + [f"FAILED: {name}: {why}" for name, why in failures.items()]

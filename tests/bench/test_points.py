@@ -30,6 +30,12 @@ def test_mixed_requests_are_one_draw_with_other_tokens_in_each_round():
     assert all(ask.at_s == 0 for ask in asks(Point("mixed", 40), 0))
 
 
+def test_no_prompt_of_a_point_begins_like_one_of_another_point_or_round():
+    points = [Point("prefill", 512), Point("prefill", 2048), Point("streams", 8), Point("streams", 32), Point("mixed", 32, 0.1)]
+    begins = [tuple(ask.prompt(4096)[:4]) for point in points for round_number in range(3) for ask in asks(point, round_number)]
+    assert len(set(begins)) == len(begins)
+
+
 def test_a_point_tells_how_much_cache_it_takes():
     assert Point("streams", 4).kv_tokens == 4 * 192 and Point("streams", 4).max_tokens == 192
     assert Point("decode", 0).depth == 128
