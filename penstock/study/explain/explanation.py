@@ -177,7 +177,7 @@ def measure_of(case: Case) -> str:
     """What counts. Of a crowd it is the waiting, whatever steps are bound by."""
     if case.slo is not None:
         return GOODPUT
-    if case.traffic.closed:
+    if case.traffic.closed and not case.traffic.thinking:
         return TOKENS
     return TTFT if case.traffic.crowd is not None else OF_LIMIT.get(case.limit.name, TTFT)
 

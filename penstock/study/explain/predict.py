@@ -9,7 +9,7 @@ from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError
 from penstock.core.work import StepTimer, StepWork
 from penstock.study.explain.observed import Drafted, Observed
-from penstock.study.explain.traffic import OPEN, WARMUP, Traffic
+from penstock.study.explain.traffic import OPEN, WARMUP, Traffic, of_users
 from penstock.study.measure.metrics import Window, tokens_within
 from penstock.study.measure.samples import Sample
 from penstock.study.measure.slo import Slo
@@ -17,6 +17,12 @@ from penstock.study.plan.rehearsal import suited
 from penstock.study.plan.simulate.twin import Pace, Played, Spread, simulate
 
 DRAWS = 16
+DRAWS_OF_USERS = 4
+STEADIER = 0.9  # of the least dispersion of DRAWS: what is less is no chance
+LEAST_ARRIVED = 100  # of fewer the dispersion tells little
+UNEVEN = 0.5  # squared coefficient of variation of the gaps, above which nobody sends them evenly
+TIMES = (1.1, 1.25, 1.4, 1.6, 1.9, 2.3, 2.8, 3.5, 4.5, 6.0)  # as many users as are found: those that are tried
+TINY = 1e-3
 LEAST_PLAYED = 50
 
 
@@ -90,21 +96,52 @@ def play(way: Way, traffic: Traffic) -> Played:
     return simulate(config, Pace(timer, traffic.delay_s), asked, traffic.users, spread)
 
 
-def as_they_came(way: Way, traffic: Traffic, seen: Observed) -> Traffic:
+def as_they_came(way: Way, traffic: Traffic, seen: Observed, known: bool) -> Traffic:
     """Requests that come on their own meet by chance, and of a few it is chance what others cost them. So no more are played than were
-    seen, and of several draws that in which they find as many others as those did."""
+    seen, and of several draws that in which they find as many others as those did. `known`: it is known that they come on their own."""
     if traffic.rate is None or traffic.crowd is not None or not seen.tally.num_arrived:
         return traffic
     count = min(OPEN, max(LEAST_PLAYED, round(seen.tally.num_arrived / (1 - WARMUP))))
     draws = [replace(traffic, count=count, draw=number) for number in range(DRAWS)]
-    return min(draws, key=lambda each: abs(met(play(way, each).samples) - seen.tally.mean_found))
+    meetings = [met(play(way, each).samples) for each in draws]
+    if not known and (users := who_pause(way, traffic, seen, min(found.dispersion for found in meetings))) is not None:
+        return users
+    return min(zip(draws, meetings, strict=True), key=lambda each: abs(each[1].mean - seen.tally.mean_found))[0]
 
 
-def met(samples: Sequence[Sample]) -> float:
-    """Requests that are there when one comes, itself included, on average; the begin left out."""
+def who_pause(way: Way, traffic: Traffic, seen: Observed, chance: float) -> Traffic | None:
+    """Of users who pause between an answer and the next request, fewer can come the more are there, so what those find who come varies
+    less than if they came on their own, where its dispersion is `chance` at least. As many users as make it vary as it did; None: it may
+    be chance, or they come evenly."""
+    tally = seen.tally
+    varied, gaps = tally.dispersion, tally.gaps_scv
+    if not varied or varied >= STEADIER * chance or tally.num_arrived < LEAST_ARRIVED or gaps is None or gaps < UNEVEN:
+        return None
+    fewest = max(tally.mean_found, tally.mean_peak, 1.0)
+    users = sorted({math.ceil(fewest * times) for times in TIMES})
+    tried = [of_users(seen, each, traffic.delay_s) for each in users]
+
+    def off(each: Traffic) -> float:
+        drawn = [met(play(way, replace(each, draw=draw)).samples).dispersion for draw in range(DRAWS_OF_USERS)]
+        return abs(math.log(max(TINY, statistics.fmean(drawn)) / varied))
+
+    return min(tried, key=off)
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """Requests that are there when one comes, itself included: the mean, and the dispersion as `Tally` has it."""
+
+    mean: float
+    dispersion: float
+
+
+def met(samples: Sequence[Sample]) -> Met:
+    """The begin left out."""
     due, ends = sorted(sample.due_s for sample in samples), sorted(sample.end_s or 0.0 for sample in samples)
-    first = int(WARMUP * len(due))
-    return statistics.fmean(at + 1 - bisect_right(ends, due[at]) for at in range(first, len(due)))
+    found = [at + 1 - bisect_right(ends, due[at]) for at in range(int(WARMUP * len(due)), len(due))]
+    mean = statistics.fmean(found)
+    return Met(mean, statistics.pvariance(found) / (mean - 1) if mean > 1 else 0.0)
 
 
 def in_steps(slo: Slo, gains: float) -> Slo:

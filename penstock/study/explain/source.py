@@ -23,7 +23,7 @@ from penstock.study.explain.case import Case, Form, Forms
 from penstock.study.explain.learn import Span, Steps, error, learn, steps_of, told_apart
 from penstock.study.explain.observed import Observed, observed
 from penstock.study.explain.predict import Way, as_they_came
-from penstock.study.explain.traffic import traffic_of
+from penstock.study.explain.traffic import known_users, traffic_of
 from penstock.study.explain.trust import counted
 from penstock.study.measure.client.connections import reason, tcp
 from penstock.study.measure.client.http import BadAnswer
@@ -197,9 +197,9 @@ def case_of(told: Evidence, parts: Mapping[str, Part], notes: list[str]) -> Case
         MOST_TIMES * max(config.max_num_batched_tokens, config.max_num_seqs), MOST_TIMES * config.max_num_seqs,
         traffic.prompt.mean + traffic.output.mean / 2, traffic.prompt.mean), notes)
     way = Way(config, timer, seen.drafted)
+    came = as_they_came(way, traffic, seen, known_users(told.arrivals) == 0)
     return Case(
-        way, as_they_came(way, traffic, seen), seen, limit_of(seen.tally), weights, kv_bytes, free, forms, form,
-        calibrations.of, parts, told.slo)
+        way, came, seen, limit_of(seen.tally), weights, kv_bytes, free, forms, form, calibrations.of, parts, told.slo)
 
 
 def apart_s(earlier: str, later: str) -> float | None:

@@ -29,6 +29,7 @@ WARMUP = 0.2  # of the requests that are simulated, which do not count
 DRAWS = 16
 MOST_AT_ONCE = 100_000  # requests that are played beside each other
 STEADY = 0.05  # of those who come: what those find who come varies by no more where as many as leave come back
+TOLD_S = 0.1  # pauses of users that are told
 TELLING = 0.25  # of the time of a request: what less of it is spent outside the engine may be chance
 
 
@@ -64,7 +65,7 @@ class Traffic:
     """`users` who ask again when they are answered, or `rate` requests a second that come on their own, perhaps a `crowd` of them.
     `shared`: of a prompt's tokens, those that others begin with, too. `delay_s`: each way between client and engine. `think_s`: of a user
     from an answer to the next request, the mean of a memoryless time: with one that is always the same all users would keep the order in
-    which they began."""
+    which they began. `thinking`: for most of a turn, so that it is not the engine that sets the pace."""
 
     prompt: Lengths
     output: Lengths
@@ -75,6 +76,7 @@ class Traffic:
     think_s: float = 0.0
     crowd: Crowd | None = None
     count: int = OPEN  # requests that come on their own
+    thinking: bool = False
     draw: int = 0  # which of the ways in which they may come by chance
 
     @property
@@ -83,7 +85,8 @@ class Traffic:
 
     def told(self) -> str:
         users = "1 user who asks again once answered" if self.users == 1 else f"{self.users} users who take turns"
-        who = users if self.users is not None else f"{self.rate:.3g} requests a second"
+        pause = f", each {self.think_s:.2g} s after an answer" if self.think_s >= TOLD_S else ""
+        who = users + pause if self.users is not None else f"{self.rate:.3g} requests a second"
         if self.crowd is not None and self.crowd.answered is not None:
             who += f", of which {self.crowd.answered:.3g} are answered, so the queue keeps growing"
         common = f", {self.shared:.0%} of prompt tokens shared" if self.shared else ""
@@ -91,7 +94,7 @@ class Traffic:
 
     def calls(self, config: EngineConfig, shorter: float = 1.0) -> list[Call]:
         """Always the same ones of a draw. `shorter`: answers take so many times fewer steps than they have tokens."""
-        rng, thinking = random.Random(self.draw), random.Random(1)
+        rng, thinking = random.Random(self.draw), random.Random(self.draw + 1)
         most = min(config.max_model_len or STRETCH, config.kv_tokens or STRETCH) - 1
         prefix = int(self.shared * self.prompt.mean) // config.block_size * config.block_size
         found = []
@@ -128,20 +131,31 @@ def traffic_of(seen: Observed, came_per_s: float | None = None, load: str | None
     known = known_users(load)
     known = known if known is None else min(known, tally.num_arrived)  # with fewer requests than users, nobody came twice
     turns = take_turns(tally, rate, crowded) if known is None else known > 0
-    woken_s = tally.wake_s / tally.num_arrived if tally.num_arrived else 0.0  # of each request: the way to the engine, which is no queue
-    inside_s = inside / rate - woken_s  # Little's law
-    outside_s = max(0.0, (seen.e2e_s or 0.0) - inside_s)
+    outside_s = max(0.0, (seen.e2e_s or 0.0) - seconds_inside(seen))
     delay_s = outside_s / 2 if outside_s > TELLING * (seen.e2e_s or 0.0) else tally.wake_s / max(1, tally.num_wakes)
     if not turns and crowded and not seen.refused_share:
         staying = max(came_per_s or 0.0, tally.num_arrived / tally.wall_s - seen.left_per_s)
         crowd = crowd_of(seen, staying if staying > 0 else rate)
         return Traffic(seen.prompt, seen.output, None, crowd.count / crowd.end_s, seen.hit_share, crowd=crowd)
     if turns or crowded:
-        users = known or max(1, round(max(tally.mean_found, tally.mean_peak) if turns else inside))
-        away_s = max(0.0, users / rate - inside_s)
-        delay_s = min(delay_s, away_s / 2)
-        return Traffic(seen.prompt, seen.output, users, None, seen.hit_share, delay_s, away_s - 2 * delay_s)
+        return of_users(seen, known or max(1, round(max(tally.mean_found, tally.mean_peak) if turns else inside)), delay_s)
     return Traffic(seen.prompt, seen.output, None, rate, seen.hit_share, delay_s)
+
+
+def of_users(seen: Observed, users: int, delay_s: float) -> Traffic:
+    """As many a second as were seen: what a turn takes longer than a request is in the engine passes on the way and while they think."""
+    inside_s = seconds_inside(seen)
+    away_s = max(0.0, users / seen.requests_per_s - inside_s)
+    delay_s = min(delay_s, away_s / 2)
+    think_s = away_s - 2 * delay_s
+    return Traffic(seen.prompt, seen.output, users, None, seen.hit_share, delay_s, think_s, thinking=think_s > inside_s)
+
+
+def seconds_inside(seen: Observed) -> float:
+    """Of a request in the engine (Little's law), without the way to it, which is no queue."""
+    tally = seen.tally
+    woken_s = tally.wake_s / tally.num_arrived if tally.num_arrived else 0.0
+    return tally.mean_inside / seen.requests_per_s - woken_s
 
 
 def known_users(load: str | None) -> int | None:

@@ -1,6 +1,7 @@
 """An engine whose machine is made up: the real engine, scheduler and metrics on a virtual clock, with steps that take what a roofline says.
 So it is known what binds it, and a counter cannot tell more than a real engine's."""
 import random
+from bisect import insort
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -47,10 +48,12 @@ class Machine:
 
 @dataclass(frozen=True)
 class Load:
-    """`users` who take turns, or `rate` a second; lengths vary by a third around their means."""
+    """`users` who take turns, each `think_s` after he was answered (memoryless), or `rate` a second; lengths vary by a third around their
+    means."""
 
     users: int | None = None
     rate: float | None = None
+    think_s: float = 0.0
     prompt: int = 64
     output: int = 64
     spread: float = 0.3
@@ -108,7 +111,8 @@ class Planted:
                 self.clock.advance(max(1e-6, min(wake, coming[0] if coming else wake) - self.clock.now()))
                 continue
             num_done = sum(self._take(name, delta, arrived) for name, delta in deltas)
-            coming += [self.clock.now()] * (num_done if load.users is not None else 0)
+            for _ in range(num_done if load.users is not None else 0):
+                insort(coming, self.clock.now() + (rng.expovariate(1 / load.think_s) if load.think_s else 0.0))
 
     def finish(self) -> None:
         """Answers all who are there; nobody comes."""

@@ -1,0 +1,65 @@
+"""Users who pause between an answer and their next request, seen in the middle of the traffic through nothing but an engine's counters."""
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.study.explain import levers
+from penstock.study.explain.explanation import Explanation, explain
+from penstock.study.explain.source import Evidence, case_of
+from penstock.study.explain.text import lines
+from penstock.study.measure.counters import growth, values_of
+from tests.study.explain.planted import Load, Planted
+
+BATCH = levers.TABLE.load("larger-batch")()
+PAUSING = Load(users=24, think_s=1.0, seconds=180.0)  # 8 seats are busy, 3 wait on average
+
+
+def middle(model: Path, load: Load, **options: Any) -> tuple[dict[str, float], Planted]:
+    """What the counters gain after the first third."""
+    begun, planted = Planted(model, **options), Planted(model, **options)
+    begun.run(replace(load, seconds=load.seconds / 3))
+    planted.run(load)
+    return growth(values_of(begun.scrape()), values_of(planted.scrape())), planted
+
+
+def explained(grown: dict[str, float], planted: Planted, arrivals: str | None = None) -> Explanation:
+    evidence = Evidence(grown, None, planted.state(), "planted", arrivals=arrivals)
+    return explain(case_of(evidence, {}, []), {"larger-batch": BATCH})
+
+
+def mean(grown: dict[str, float], name: str) -> float:
+    return grown[f"penstock_{name}_seconds_sum"] / grown[f"penstock_{name}_seconds_count"]
+
+
+def test_users_who_pause_are_told_from_requests_that_come_on_their_own(model: Path) -> None:
+    grown, planted = middle(model, PAUSING, max_num_seqs=8)
+    found = explained(grown, planted)
+    traffic, errors, best = found.case.traffic, found.trust.errors, found.recommended[0]
+    assert traffic.users == pytest.approx(24, rel=0.2) and traffic.think_s == pytest.approx(1.0, rel=0.4)
+    assert f"{traffic.users} users who take turns, each {traffic.think_s:.2g} s after an answer" in "\n".join(lines(found))
+    assert max(abs(error) for error in errors.values()) < 0.1 and found.measure == "output_tokens_per_s"
+    moved, _ = middle(model, PAUSING, max_num_seqs=int(best.change.option.removeprefix("--max-num-seqs ")))
+    tokens = "penstock_generation_tokens_total"
+    assert moved[tokens] / grown[tokens] == pytest.approx(1 + best.gain, rel=0.08)
+    promised = found.present.e2e_s / best.figures.e2e_s
+    assert mean(grown, "e2e_request_latency") / mean(moved, "e2e_request_latency") == pytest.approx(promised, rel=0.08)
+
+
+def test_whose_turns_are_mostly_pauses_is_served_sooner_not_more(model: Path) -> None:
+    grown, planted = middle(model, Load(users=12, think_s=1.0, seconds=240.0), max_num_seqs=4)
+    found = explained(grown, planted)
+    assert found.case.traffic.users == pytest.approx(12, rel=0.2) and found.case.traffic.thinking and found.measure == "ttft_s"
+    assert found.trust.doubts == () and abs(found.trust.errors["e2e_s"]) < 0.1
+
+
+@pytest.mark.parametrize("rate", [7.0, 10.0, 13.0])
+def test_who_comes_on_his_own_is_not_taken_for_them(model: Path, rate: float) -> None:
+    grown, planted = middle(model, Load(rate=rate, seconds=180.0), max_num_seqs=8)
+    assert explained(grown, planted).case.traffic.users is None
+
+
+def test_a_bench_that_sent_them_on_their_own_is_believed(model: Path) -> None:
+    grown, planted = middle(model, PAUSING, max_num_seqs=8)
+    assert explained(grown, planted, "poisson:rate=14").case.traffic.users is None
