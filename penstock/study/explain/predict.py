@@ -1,15 +1,16 @@
 """What the twin says of a way to serve this traffic."""
 import math
 import statistics
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 
 from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError
 from penstock.core.work import StepTimer, StepWork
 from penstock.study.explain.observed import Drafted, Observed
-from penstock.study.explain.traffic import OPEN, WARMUP, Traffic, of_users
+from penstock.study.explain.traffic import OPEN, WARMUP, Traffic, come_back, of_users
 from penstock.study.measure.metrics import Window, tokens_within
 from penstock.study.measure.samples import Sample
 from penstock.study.measure.slo import Slo
@@ -18,10 +19,12 @@ from penstock.study.plan.simulate.twin import Pace, Played, Spread, simulate
 
 DRAWS = 16
 DRAWS_OF_USERS = 4
-STEADIER = 0.9  # of the least dispersion of DRAWS: what is less is no chance
+MOST_PLAYED = 1600
+VARIED = 0.1  # dispersion, from which on it tells how many users there are
+NEAR, STEADIER = 1.1, 0.95  # of the least dispersion of DRAWS: what is worth a better look, and what is no chance
 LEAST_ARRIVED = 100  # of fewer the dispersion tells little
 UNEVEN = 0.5  # squared coefficient of variation of the gaps, above which nobody sends them evenly
-TIMES = (1.1, 1.25, 1.4, 1.6, 1.9, 2.3, 2.8, 3.5, 4.5, 6.0)  # as many users as are found: those that are tried
+TIMES = (1.0, 1.1, 1.25, 1.4, 1.6, 1.9, 2.3, 2.8, 3.5, 4.5, 6.0)  # as many users as are found: those that are tried
 TINY = 1e-3
 LEAST_PLAYED = 50
 
@@ -98,34 +101,53 @@ def play(way: Way, traffic: Traffic) -> Played:
 
 def as_they_came(way: Way, traffic: Traffic, seen: Observed, known: bool) -> Traffic:
     """Requests that come on their own meet by chance, and of a few it is chance what others cost them. So no more are played than were
-    seen, and of several draws that in which they find as many others as those did. `known`: it is known that they come on their own."""
-    if traffic.rate is None or traffic.crowd is not None or not seen.tally.num_arrived:
+    seen, and of several draws that in which they find as many others as those did. `known`: it is known who they are."""
+    tally = seen.tally
+    if traffic.crowd is not None or not tally.num_arrived:
         return traffic
-    count = min(OPEN, max(LEAST_PLAYED, round(seen.tally.num_arrived / (1 - WARMUP))))
-    draws = [replace(traffic, count=count, draw=number) for number in range(DRAWS)]
+    if traffic.closed:
+        pausing = not known and not come_back(tally, seen.requests_per_s) and (tally.dispersion or 0.0) >= VARIED
+        return who_pause(way, traffic, seen) if pausing else traffic
+    count = min(OPEN, max(LEAST_PLAYED, round(tally.num_arrived / (1 - WARMUP))))
+    draws = drawn(traffic, count)
     meetings = [met(play(way, each).samples) for each in draws]
-    if not known and (users := who_pause(way, traffic, seen, min(found.dispersion for found in meetings))) is not None:
-        return users
-    return min(zip(draws, meetings, strict=True), key=lambda each: abs(each[1].mean - seen.tally.mean_found))[0]
+    if not known and steadier(way, traffic, seen, min(found.dispersion for found in meetings)):
+        return who_pause(way, traffic, seen)
+    return min(zip(draws, meetings, strict=True), key=lambda each: abs(each[1].mean - tally.mean_found))[0]
 
 
-def who_pause(way: Way, traffic: Traffic, seen: Observed, chance: float) -> Traffic | None:
-    """Of users who pause between an answer and the next request, fewer can come the more are there, so what those find who come varies
-    less than if they came on their own, where its dispersion is `chance` at least. As many users as make it vary as it did; None: it may
-    be chance, or they come evenly."""
+def drawn(traffic: Traffic, count: int) -> list[Traffic]:
+    return [replace(traffic, count=count, draw=number) for number in range(DRAWS)]
+
+
+def steadier(way: Way, traffic: Traffic, seen: Observed, chance: float) -> bool:
+    """Whether what those find who come varies less than it may by chance if they come on their own: with the few that were played for
+    other reasons, `chance` at least. Not where they come evenly."""
     tally = seen.tally
     varied, gaps = tally.dispersion, tally.gaps_scv
-    if not varied or varied >= STEADIER * chance or tally.num_arrived < LEAST_ARRIVED or gaps is None or gaps < UNEVEN:
-        return None
+    if not varied or tally.num_arrived < LEAST_ARRIVED or gaps is None or gaps < UNEVEN or varied >= NEAR * chance:
+        return False
+    count = min(MOST_PLAYED, round(tally.num_arrived / (1 - WARMUP)))
+    if count > OPEN:  # of more requests chance leaves less
+        chance = min(met(play(way, each).samples).dispersion for each in drawn(traffic, count))
+    return varied < STEADIER * chance
+
+
+def who_pause(way: Way, traffic: Traffic, seen: Observed) -> Traffic:
+    """Of users who pause between an answer and the next request, fewer can come the more are there, so what those find who come varies
+    less than if they came on their own. As many users as make it vary as it did."""
+    tally = seen.tally
     fewest = max(tally.mean_found, tally.mean_peak, 1.0)
     users = sorted({math.ceil(fewest * times) for times in TIMES})
-    tried = [of_users(seen, each, traffic.delay_s) for each in users]
 
-    def off(each: Traffic) -> float:
-        drawn = [met(play(way, replace(each, draw=draw)).samples).dispersion for draw in range(DRAWS_OF_USERS)]
-        return abs(math.log(max(TINY, statistics.fmean(drawn)) / varied))
+    @cache
+    def varies(count: int) -> float:
+        each = of_users(seen, count, traffic.delay_s)
+        found = [met(play(way, replace(each, draw=draw)).samples).dispersion for draw in range(DRAWS_OF_USERS)]
+        return math.log(max(TINY, statistics.fmean(found)) / max(TINY, tally.dispersion or 0.0))
 
-    return min(tried, key=off)
+    first = bisect_left(users, 0.0, hi=len(users) - 1, key=varies)  # it rises with their number
+    return of_users(seen, min(users[max(0, first - 1) : first + 1], key=lambda count: abs(varies(count))), traffic.delay_s)
 
 
 @dataclass(frozen=True, slots=True)

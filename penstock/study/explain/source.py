@@ -197,7 +197,7 @@ def case_of(told: Evidence, parts: Mapping[str, Part], notes: list[str]) -> Case
         MOST_TIMES * max(config.max_num_batched_tokens, config.max_num_seqs), MOST_TIMES * config.max_num_seqs,
         traffic.prompt.mean + traffic.output.mean / 2, traffic.prompt.mean), notes)
     way = Way(config, timer, seen.drafted)
-    came = as_they_came(way, traffic, seen, known_users(told.arrivals) == 0)
+    came = as_they_came(way, traffic, seen, known_users(told.arrivals) is not None)
     return Case(
         way, came, seen, limit_of(seen.tally), weights, kv_bytes, free, forms, form, calibrations.of, parts, told.slo)
 
