@@ -50,6 +50,11 @@ def test_the_best_way_is_that_of_the_highest_median():
     assert [(each.setting, each.best) for each in rows] == [("plain", True), ("repacked", False)]
 
 
+def test_a_share_that_no_machine_gives_is_named():
+    rows = rows_of([sample(OURS, 110), sample(SLOW, 104)], SHAPE)
+    assert [line for line in report(rows, {}) if line.startswith("ABOVE")] == ["ABOVE THE LIMIT: m decode 2048, penstock int8 at 110% of it"]
+
+
 def test_losses_are_named_and_wins_are_not():
     rows = [row("penstock", 60.0), row("rival", 80.0), row("penstock", 90.0, size=2048), row("rival", 30.0, size=2048)]
     (lost,) = losses(rows)
