@@ -10,7 +10,7 @@ from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError
 from penstock.core.work import StepTimer, StepWork
 from penstock.study.explain.observed import Drafted, Observed
-from penstock.study.explain.traffic import OPEN, WARMUP, Traffic, come_back, of_users
+from penstock.study.explain.traffic import OPEN, WARMUP, Traffic, come_back, of_users, saturated, take_turns
 from penstock.study.measure.metrics import Window, tokens_within
 from penstock.study.measure.samples import Sample
 from penstock.study.measure.slo import Slo
@@ -106,8 +106,9 @@ def as_they_came(way: Way, traffic: Traffic, seen: Observed, known: bool) -> Tra
     if traffic.crowd is not None or not tally.num_arrived:
         return traffic
     if traffic.closed:
-        pausing = not known and not come_back(tally, seen.requests_per_s) and (tally.dispersion or 0.0) >= VARIED
-        return who_pause(way, traffic, seen) if pausing else traffic
+        rate = seen.requests_per_s
+        pausing = take_turns(tally, rate, saturated(seen)) and not come_back(tally, rate) and (tally.dispersion or 0.0) >= VARIED
+        return who_pause(way, traffic, seen) if pausing and not known else traffic
     count = min(OPEN, max(LEAST_PLAYED, round(tally.num_arrived / (1 - WARMUP))))
     draws = drawn(traffic, count)
     meetings = [met(play(way, each).samples) for each in draws]

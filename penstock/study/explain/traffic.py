@@ -84,8 +84,9 @@ class Traffic:
         return self.users is not None
 
     def told(self) -> str:
-        users = "1 user who asks again once answered" if self.users == 1 else f"{self.users} users who take turns"
-        pause = f", each {self.think_s:.2g} s after an answer" if self.think_s >= TOLD_S else ""
+        users, after = (("1 user who asks again once answered", "{} s later") if self.users == 1 else
+                        (f"{self.users} users who take turns", "each {} s after an answer"))
+        pause = f", {after.format(f'{self.think_s:.2g}')}" if self.think_s >= TOLD_S else ""
         who = users + pause if self.users is not None else f"{self.rate:.3g} requests a second"
         if self.crowd is not None and self.crowd.answered is not None:
             who += f", of which {self.crowd.answered:.3g} are answered, so the queue keeps growing"

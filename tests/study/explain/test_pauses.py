@@ -7,8 +7,10 @@ import pytest
 
 from penstock.study.explain import levers
 from penstock.study.explain.explanation import Explanation, explain
+from penstock.study.explain.observed import Lengths
 from penstock.study.explain.source import Evidence, case_of
 from penstock.study.explain.text import lines
+from penstock.study.explain.traffic import Traffic
 from penstock.study.measure.counters import growth, values_of
 from tests.study.explain.planted import Load, Planted
 
@@ -63,3 +65,16 @@ def test_who_comes_on_his_own_is_not_taken_for_them(model: Path, rate: float) ->
 def test_a_bench_that_sent_them_on_their_own_is_believed(model: Path) -> None:
     grown, planted = middle(model, PAUSING, max_num_seqs=8)
     assert explained(grown, planted, "poisson:rate=14").case.traffic.users is None
+
+
+def test_as_many_users_as_there_were_where_others_come_in_place_of_those_refused(model: Path) -> None:
+    grown, planted = middle(model, Load(rate=12.0, seconds=60.0), max_num_seqs=4)
+    found = explained(grown | {'penstock_requests_total{finish_reason="refused"}': 1.0}, planted)
+    assert found.case.traffic.users == round(found.case.seen.tally.mean_inside) > 50
+
+
+def test_pauses_are_told() -> None:
+    lengths = Lengths(10.0, 0.0)
+    told = [Traffic(lengths, lengths, users, think_s=think_s).told() for users, think_s in ((1, 0.5), (3, 1.25), (3, 0.01))]
+    assert [each.split(", 10 tokens")[0] for each in told] == [
+        "1 user who asks again once answered, 0.5 s later", "3 users who take turns, each 1.2 s after an answer", "3 users who take turns"]
