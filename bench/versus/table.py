@@ -3,7 +3,7 @@ from collections.abc import Mapping, Sequence
 
 from versus.rows import Row, ratio, verdicts
 
-BEYOND = 1.05  # shares of a limit above which it was not the machine that took this time
+BEYOND = 1.05  # of a limit: a larger share is not noise
 HEAD = ("point", "engine", "tokens/s", "spread", "of limit", "GB/s", "ours/its")
 
 

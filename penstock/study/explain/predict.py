@@ -10,7 +10,7 @@ from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError
 from penstock.core.work import StepTimer, StepWork
 from penstock.study.explain.observed import Drafted, Observed
-from penstock.study.explain.traffic import OPEN, WARMUP, Traffic, come_back, of_users, saturated, take_turns
+from penstock.study.explain.traffic import OPEN, WARMUP, Traffic, by_dispersion, of_users
 from penstock.study.measure.metrics import Window, tokens_within
 from penstock.study.measure.samples import Sample
 from penstock.study.measure.slo import Slo
@@ -19,7 +19,7 @@ from penstock.study.plan.simulate.twin import Pace, Played, Spread, simulate
 
 DRAWS = 16
 DRAWS_OF_USERS = 4
-MOST_PLAYED = 1600
+MOST_PLAYED = 1000
 VARIED = 0.1  # dispersion, from which on it tells how many users there are
 NEAR, STEADIER = 1.1, 0.95  # of the least dispersion of DRAWS: what is worth a better look, and what is no chance
 LEAST_ARRIVED = 100  # of fewer the dispersion tells little
@@ -106,9 +106,7 @@ def as_they_came(way: Way, traffic: Traffic, seen: Observed, known: bool) -> Tra
     if traffic.crowd is not None or not tally.num_arrived:
         return traffic
     if traffic.closed:
-        rate = seen.requests_per_s
-        pausing = take_turns(tally, rate, saturated(seen)) and not come_back(tally, rate) and (tally.dispersion or 0.0) >= VARIED
-        return who_pause(way, traffic, seen) if pausing and not known else traffic
+        return who_pause(way, traffic, seen) if not known and by_dispersion(seen) and (tally.dispersion or 0.0) >= VARIED else traffic
     count = min(OPEN, max(LEAST_PLAYED, round(tally.num_arrived / (1 - WARMUP))))
     draws = drawn(traffic, count)
     meetings = [met(play(way, each).samples) for each in draws]
@@ -126,12 +124,15 @@ def steadier(way: Way, traffic: Traffic, seen: Observed, chance: float) -> bool:
     other reasons, `chance` at least. Not where they come evenly."""
     tally = seen.tally
     varied, gaps = tally.dispersion, tally.gaps_scv
-    if not varied or tally.num_arrived < LEAST_ARRIVED or gaps is None or gaps < UNEVEN or varied >= NEAR * chance:
+    if not varied or tally.num_arrived < LEAST_ARRIVED or gaps is None or gaps < UNEVEN:
         return False
+    if varied < STEADIER * chance:
+        return True
     count = min(MOST_PLAYED, round(tally.num_arrived / (1 - WARMUP)))
-    if count > OPEN:  # of more requests chance leaves less
-        chance = min(met(play(way, each).samples).dispersion for each in drawn(traffic, count))
-    return varied < STEADIER * chance
+    if varied >= NEAR * chance or count <= OPEN:
+        return False
+    # of more requests chance leaves less
+    return varied < STEADIER * min(met(play(way, each).samples).dispersion for each in drawn(traffic, count))
 
 
 def who_pause(way: Way, traffic: Traffic, seen: Observed) -> Traffic:

@@ -195,6 +195,12 @@ def take_turns(tally: Tally, rate: float, crowded: bool) -> bool:
     return dispersion < TAKING_TURNS
 
 
+def by_dispersion(seen: Observed) -> bool:
+    """Whether users take turns, which shows by nothing but how many they find."""
+    tally, rate = seen.tally, seen.requests_per_s
+    return not come_back(tally, rate) and take_turns(tally, rate, saturated(seen))
+
+
 def saturated(seen: Observed) -> bool:
     """More wait than run, and the engine has no pause. Where some are refused, others come in their place when it answers more: they are
     taken for as many users as there were requests on average. Else as many come, whatever it answers."""

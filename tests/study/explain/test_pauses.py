@@ -15,7 +15,7 @@ from penstock.study.measure.counters import growth, values_of
 from tests.study.explain.planted import Load, Planted
 
 BATCH = levers.TABLE.load("larger-batch")()
-PAUSING = Load(users=24, think_s=1.0, seconds=180.0)  # 8 seats are busy, 3 wait on average
+PAUSING = Load(users=24, think_s=1.0, seconds=90.0)  # 8 seats are busy, 3 wait on average
 
 
 def middle(model: Path, load: Load, **options: Any) -> tuple[dict[str, float], Planted]:
@@ -24,6 +24,11 @@ def middle(model: Path, load: Load, **options: Any) -> tuple[dict[str, float], P
     begun.run(replace(load, seconds=load.seconds / 3))
     planted.run(load)
     return growth(values_of(begun.scrape()), values_of(planted.scrape())), planted
+
+
+@pytest.fixture(scope="module")
+def pausing(model: Path) -> tuple[dict[str, float], Planted]:
+    return middle(model, PAUSING, max_num_seqs=8)
 
 
 def explained(grown: dict[str, float], planted: Planted, arrivals: str | None = None) -> Explanation:
@@ -35,8 +40,8 @@ def mean(grown: dict[str, float], name: str) -> float:
     return grown[f"penstock_{name}_seconds_sum"] / grown[f"penstock_{name}_seconds_count"]
 
 
-def test_users_who_pause_are_told_from_requests_that_come_on_their_own(model: Path) -> None:
-    grown, planted = middle(model, PAUSING, max_num_seqs=8)
+def test_users_who_pause_are_told_from_requests_that_come_on_their_own(model: Path, pausing: tuple[dict[str, float], Planted]) -> None:
+    grown, planted = pausing
     found = explained(grown, planted)
     traffic, errors, best = found.case.traffic, found.trust.errors, found.recommended[0]
     assert traffic.users == pytest.approx(24, rel=0.2) and traffic.think_s == pytest.approx(1.0, rel=0.4)
@@ -58,13 +63,12 @@ def test_whose_turns_are_mostly_pauses_is_served_sooner_not_more(model: Path) ->
 
 @pytest.mark.parametrize("rate", [7.0, 10.0, 13.0])
 def test_who_comes_on_his_own_is_not_taken_for_them(model: Path, rate: float) -> None:
-    grown, planted = middle(model, Load(rate=rate, seconds=180.0), max_num_seqs=8)
+    grown, planted = middle(model, Load(rate=rate, seconds=90.0), max_num_seqs=8)
     assert explained(grown, planted).case.traffic.users is None
 
 
-def test_a_bench_that_sent_them_on_their_own_is_believed(model: Path) -> None:
-    grown, planted = middle(model, PAUSING, max_num_seqs=8)
-    assert explained(grown, planted, "poisson:rate=14").case.traffic.users is None
+def test_a_bench_that_sent_them_on_their_own_is_believed(pausing: tuple[dict[str, float], Planted]) -> None:
+    assert explained(*pausing, "poisson:rate=14").case.traffic.users is None
 
 
 def test_as_many_users_as_there_were_where_others_come_in_place_of_those_refused(model: Path) -> None:
