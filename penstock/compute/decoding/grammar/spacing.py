@@ -10,7 +10,7 @@ from penstock.core.types import StructuredOutputsParams
 USUAL = r" |\r?\n[ \t]{0,60}"
 ESCAPES = 'nrbtf\\"'  # not \u: each string has one spelling, so that keys can be compared
 ONE = r"[ \t\r\n]|\\[nrts ]|\\x(?:20|09|0[aAdD])"
-WHOLE = re.compile(rf"(?:{ONE}|\[(?:{ONE})+\]|[()|?*+]|\(\?:|\{{(?:[0-9]+,?[0-9]*|,[0-9]+)\}})*")
+WHOLE = re.compile(rf"(?:{ONE}|\[(?:{ONE})+\]|[()|?*+]|\(\?:|\{{(?:[0-9]+(?:,[0-9]*)?|,[0-9]+)\}})*")
 BLANK = r"\x20\x09\x0a\x0d"
 
 
