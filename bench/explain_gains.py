@@ -29,6 +29,7 @@ from penstock.serve.engine.machine import processor
 from penstock.serve.engine.state import state_of, with_begin
 from penstock.study.explain.case import Case, Lever
 from penstock.study.explain.explanation import Explanation, Moved, explain, gain, twin_error
+from penstock.study.explain.figures import Figures, figures_of
 from penstock.study.explain.levers.batch import Batch
 from penstock.study.explain.levers.batching import BatchingMode
 from penstock.study.explain.levers.cache import Cache
@@ -37,7 +38,6 @@ from penstock.study.explain.levers.kv import KV
 from penstock.study.explain.levers.prefix import Prefix
 from penstock.study.explain.levers.speculation import Speculation
 from penstock.study.explain.levers.weights import DRIFT, Weights
-from penstock.study.explain.predict import Figures, figures_of
 from penstock.study.explain.source import Evidence, case_of
 from penstock.study.measure.arrivals.closed import Closed, ClosedOptions
 from penstock.study.measure.arrivals.renewal import Poisson, RateOptions

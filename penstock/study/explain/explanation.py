@@ -16,7 +16,8 @@ from penstock.serve.engine.binding import (
 )
 from penstock.serve.engine.tally import UNMEASURED
 from penstock.study.explain.case import Case, Change, Lever
-from penstock.study.explain.predict import Figures, predict
+from penstock.study.explain.figures import Figures
+from penstock.study.explain.predict import predict
 from penstock.study.explain.traffic import OPEN
 from penstock.study.explain.trust import Trust, trust_of
 from penstock.study.explain.words import comes_to, lasts, relative, shortened

@@ -18,11 +18,12 @@ from penstock.core.work import StepTimer
 from penstock.serve.engine import build
 from penstock.serve.engine import state as stated
 from penstock.serve.engine.binding import limit_of
+from penstock.study.explain.arrivals import as_they_came
 from penstock.study.explain.calibrations import Calibrations
 from penstock.study.explain.case import Case, Form, Forms
 from penstock.study.explain.learn import Span, Steps, error, learn, steps_of, told_apart
 from penstock.study.explain.observed import Observed, observed
-from penstock.study.explain.predict import Way, as_they_came
+from penstock.study.explain.predict import Way
 from penstock.study.explain.traffic import known_users, traffic_of
 from penstock.study.explain.trust import counted
 from penstock.study.measure.client.connections import reason, tcp

@@ -3,8 +3,8 @@ from collections.abc import Iterator
 
 from penstock.serve.engine.binding import LIMITS, evidence
 from penstock.study.explain.explanation import CALLED, GOODPUT, Explanation, Moved, of_measure
+from penstock.study.explain.figures import Figures
 from penstock.study.explain.observed import Observed
-from penstock.study.explain.predict import Figures
 from penstock.study.explain.words import relative, short
 
 

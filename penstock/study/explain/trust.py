@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.study.explain.figures import Figures
 from penstock.study.explain.observed import Observed
-from penstock.study.explain.predict import Figures
 from penstock.study.explain.words import comes_to, short
 
 FAR = 0.15

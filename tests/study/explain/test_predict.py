@@ -6,8 +6,9 @@ import pytest
 
 from penstock.compute.fitted import Fitted
 from penstock.core.config import EngineConfig
+from penstock.study.explain.figures import Figures, figures_of
 from penstock.study.explain.observed import Drafted, Lengths
-from penstock.study.explain.predict import Figures, Way, figures_of, predict
+from penstock.study.explain.predict import Way, predict
 from penstock.study.explain.traffic import Traffic
 from penstock.study.plan.simulate.call import STRETCH, Call
 from penstock.study.plan.simulate.twin import Pace, Spread, simulate

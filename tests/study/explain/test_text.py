@@ -1,7 +1,7 @@
 from dataclasses import replace
 
+from penstock.study.explain.figures import Figures
 from penstock.study.explain.observed import Lengths
-from penstock.study.explain.predict import Figures
 from penstock.study.explain.text import moves
 from penstock.study.explain.traffic import Crowd, Traffic
 

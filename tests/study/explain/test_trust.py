@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from penstock.study.explain.explanation import explain
-from penstock.study.explain.predict import Figures
+from penstock.study.explain.figures import Figures
 from penstock.study.explain.source import Evidence, case_of
 from penstock.study.explain.text import lines
 from penstock.study.explain.trust import LOST, trust_of

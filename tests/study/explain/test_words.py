@@ -4,7 +4,8 @@ from penstock.core.config import EngineConfig
 from penstock.core.work import StepWork
 from penstock.study.explain.case import Change
 from penstock.study.explain.explanation import Moved, of_measure, would
-from penstock.study.explain.predict import Figures, Way
+from penstock.study.explain.figures import Figures
+from penstock.study.explain.predict import Way
 from penstock.study.explain.words import comes_to, lasts, relative, short, shortened
 
 NONE = Figures(0, 0, 0, 0, 0, 0, 0)
