@@ -8,6 +8,7 @@ import tokenizers
 
 from penstock.core.errors import ModelError
 from penstock.serve.text.facts import TokenizerFacts
+from penstock.serve.text.harmony import CALL, RETURN
 
 ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")  # of an added token
@@ -22,7 +23,7 @@ def read_folder(folder: Path) -> tuple[tokenizers.Tokenizer, TokenizerFacts]:
         config = {**config, **read_json(folder / "special_tokens_map.json")}
     roles = special_tokens(config, folder / "tokenizer_config.json")
     add_missing_tokens(backend, config, folder / "tokenizer_config.json")
-    return backend, TokenizerFacts(roles, eos_token_ids(folder), chat_templates(folder, config))
+    return backend, TokenizerFacts(roles, with_calls(backend, eos_token_ids(folder)), chat_templates(folder, config))
 
 
 def read_backend(folder: Path) -> tokenizers.Tokenizer:
@@ -110,6 +111,12 @@ def eos_token_ids(folder: Path) -> tuple[int, ...]:
         if ids:
             return tuple(ids)
     return ()
+
+
+def with_calls(backend: tokenizers.Tokenizer, eos: tuple[int, ...]) -> tuple[int, ...]:
+    """gpt-oss also stops where it has called a function, which a folder says in generation_config.json alone."""
+    calls = backend.token_to_id(CALL)
+    return eos if calls is None or calls in eos or backend.token_to_id(RETURN) is None else (*eos, calls)
 
 
 def chat_templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:

@@ -165,6 +165,20 @@ def test_ends_of_generation_of_a_nested_config(tmp_path: Path) -> None:
     assert Tokenizer.load(tmp_path).eos_token_ids == (1, 106)
 
 
+def test_gpt_oss_stops_at_its_calls_whatever_the_folder_says(tmp_path: Path) -> None:
+    save("byte_level", tmp_path)
+    named = {"eos_token": "<|return|>", "additional_special_tokens": ["<|call|>", "<|end|>"]}
+    write(tmp_path, "tokenizer_config.json", {**json.loads((tmp_path / "tokenizer_config.json").read_text()), **named})
+    tokenizer = Tokenizer.load(tmp_path)
+    returns, calls = (tokenizer.id_of(each) for each in ("<|return|>", "<|call|>"))
+    assert tokenizer.eos_token_ids == (returns, calls)
+    write(tmp_path, "generation_config.json", {"eos_token_id": [calls, returns]})
+    assert sorted(Tokenizer.load(tmp_path).eos_token_ids) == sorted((returns, calls))
+    write(tmp_path, "tokenizer_config.json", {"eos_token": "</s>", "additional_special_tokens": ["<|call|>"]})
+    write(tmp_path, "generation_config.json", {})
+    assert Tokenizer.load(tmp_path).eos_token_ids == (1,), "a token of that name alone says nothing"
+
+
 def test_tokens_that_only_the_config_names_are_added_as_transformers_adds_them(tmp_path: Path) -> None:
     save("byte_level", tmp_path)
     config = json.loads((tmp_path / "tokenizer_config.json").read_text())
