@@ -31,7 +31,7 @@ BY_GROUP = [
     Coding(bits, group, "int8", mins, values, factor)
     for bits, values in ((8, SYMMETRIC), (6, SYMMETRIC), (4, UNSIGNED), (4, IQ4))
     for group, factor in ((16, 256), (32, 256), (32, 32), (64, 128)) for mins in (False, True)
-]
+] + [Coding(4, 256, "float16", False, (-1, 0, 1, 2, *[0] * 12))]
 QUANTIZERS = [participant for participant in PARTICIPANTS if participant != ORACLE]
 DEQUANTIZING = [Participant(f"cpu:kernels={name},dequantize=true", "bfloat16") for name in native_kernels() if name.startswith("amx")]
 WAYS = [*((participant, activations) for participant in QUANTIZERS for activations in ("", "int8")), *((each, "") for each in DEQUANTIZING)]
@@ -138,7 +138,7 @@ def test_the_backends_take_every_format() -> None:
 @each_way
 def test_groups(participant: Participant, activations: str) -> None:
     for coding in BY_GROUP:
-        check(participant, linear(coded(coding, 70, 256), bias=coding.mins), activations)
+        check(participant, linear(coded(coding, 70, max(256, 2 * coding.group)), bias=coding.mins), activations)
 
 
 @each_way

@@ -1,4 +1,4 @@
-"""The tensor types of GGUF, and the quantized ones as `Codes`: blocks of a few dozen weights that share scales.
+"""Quantized tensor types of GGUF as `Codes`: blocks of a few dozen weights that share scales.
 
 The layouts are ggml's (ggml-common.h), with QK_K = 256. Each weight is value * scale + min, with one rounding for the product and one for
 the sum; a scale of the K types is the float32 product of the block's factor and the group's scale. So `Codes` holds all of them exactly.
@@ -16,6 +16,7 @@ from penstock.compute.quant.microscaled import DOUBLED, halved_powers
 Array = Any
 CHUNK = 1 << 22  # weights that are unpacked at once
 IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+HALF, BYTE = "<f2", "u1"
 PAIRS, QUARTERS, EIGHTHS = (np.arange(0, 8, bits, dtype=np.uint8) for bits in (4, 2, 1))  # shifts that split a byte
 
 
@@ -71,18 +72,18 @@ def dequantize(kind: Format, rows: Array) -> Array:
     return wide
 
 
-def _layout(**fields: Any) -> np.dtype[Any]:
+def layout(**fields: Any) -> np.dtype[Any]:
     return np.dtype([(name, *(field if isinstance(field, tuple) else (field,))) for name, field in fields.items()])
 
 
-def _split(packed: Array, shifts: Array, width: int) -> Array:
+def split(packed: Array, shifts: Array, width: int) -> Array:
     """Fields of `width` bytes, each taken apart at all shifts in turn: [n, bytes] -> [n, bytes * shifts], not yet masked."""
     count, size = packed.shape
     return (packed.reshape(count, size // width, 1, width) >> shifts[:, None]).reshape(count, size * len(shifts))
 
 
 def _nibbles(packed: Array, width: int = 16) -> Array:
-    return _split(packed, PAIRS, width) & 15
+    return split(packed, PAIRS, width) & 15
 
 
 def _fifth_bits(blocks: Array) -> Array:
@@ -90,7 +91,7 @@ def _fifth_bits(blocks: Array) -> Array:
     return _nibbles(blocks["qs"]) | (np.unpackbits(blocks["qh"], axis=1, bitorder="little") << 4)
 
 
-def _float16(blocks: Array, name: str) -> Array:
+def the_float16(blocks: Array, name: str) -> Array:
     return np.ascontiguousarray(blocks[name])[:, None]
 
 
@@ -107,84 +108,79 @@ def _six_bits(packed: Array) -> tuple[Array, Array]:
 
 
 def _q4_0(blocks: Array) -> Unpacked:
-    return Unpacked(_nibbles(blocks["qs"]), _float16(blocks, "d"))
+    return Unpacked(_nibbles(blocks["qs"]), the_float16(blocks, "d"))
 
 
 def _q4_1(blocks: Array) -> Unpacked:
-    return Unpacked(_nibbles(blocks["qs"]), _float16(blocks, "d"), _float16(blocks, "m"))
+    return Unpacked(_nibbles(blocks["qs"]), the_float16(blocks, "d"), the_float16(blocks, "m"))
 
 
 def _q5_0(blocks: Array) -> Unpacked:
-    return Unpacked(_fifth_bits(blocks).view(np.int8) - np.int8(16), _float16(blocks, "d"))
+    return Unpacked(_fifth_bits(blocks).view(np.int8) - np.int8(16), the_float16(blocks, "d"))
 
 
 def _q5_1(blocks: Array) -> Unpacked:
-    return Unpacked(_fifth_bits(blocks).view(np.int8), _float16(blocks, "d"), _float16(blocks, "m"))
+    return Unpacked(_fifth_bits(blocks).view(np.int8), the_float16(blocks, "d"), the_float16(blocks, "m"))
 
 
 def _q8_0(blocks: Array) -> Unpacked:
-    return Unpacked(blocks["qs"], _float16(blocks, "d"))
+    return Unpacked(blocks["qs"], the_float16(blocks, "d"))
 
 
 def _q2_k(blocks: Array) -> Unpacked:
-    found, scales = _split(blocks["qs"], QUARTERS, 32) & 3, blocks["scales"]
-    return Unpacked(found, _whole(scales & 15), _whole(scales >> 4), _float16(blocks, "d"), -_float16(blocks, "dmin"))
+    found, scales = split(blocks["qs"], QUARTERS, 32) & 3, blocks["scales"]
+    return Unpacked(found, _whole(scales & 15), _whole(scales >> 4), the_float16(blocks, "d"), -the_float16(blocks, "dmin"))
 
 
 def _q3_k(blocks: Array) -> Unpacked:
-    high = _split(blocks["hmask"], EIGHTHS, 32) & 1
+    high = split(blocks["hmask"], EIGHTHS, 32) & 1
     packed = blocks["scales"]
-    six = (_split(packed[:, :8], PAIRS, 8) & 15) | ((_split(packed[:, 8:], QUARTERS, 4) & 3) << 4)
-    found = (_split(blocks["qs"], QUARTERS, 32) & 3) + (high << 2) + np.uint8(4)  # the value, -4 to 3, is 8 less
-    return Unpacked(found, _whole(six) - np.int8(32), factors=_float16(blocks, "d"))
+    six = (split(packed[:, :8], PAIRS, 8) & 15) | ((split(packed[:, 8:], QUARTERS, 4) & 3) << 4)
+    found = (split(blocks["qs"], QUARTERS, 32) & 3) + (high << 2) + np.uint8(4)  # the value, -4 to 3, is 8 less
+    return Unpacked(found, _whole(six) - np.int8(32), factors=the_float16(blocks, "d"))
 
 
 def _q4_k(blocks: Array) -> Unpacked:
     scales, mins = _six_bits(blocks["scales"])
-    return Unpacked(_nibbles(blocks["qs"], 32), _whole(scales), _whole(mins), _float16(blocks, "d"), -_float16(blocks, "dmin"))
+    return Unpacked(_nibbles(blocks["qs"], 32), _whole(scales), _whole(mins), the_float16(blocks, "d"), -the_float16(blocks, "dmin"))
 
 
 def _q5_k(blocks: Array) -> Unpacked:
     scales, mins = _six_bits(blocks["scales"])
-    found = _nibbles(blocks["qs"], 32) | ((_split(blocks["qh"], EIGHTHS, 32) & 1) << 4)
-    return Unpacked(found.view(np.int8), _whole(scales), _whole(mins), _float16(blocks, "d"), -_float16(blocks, "dmin"))
+    found = _nibbles(blocks["qs"], 32) | ((split(blocks["qh"], EIGHTHS, 32) & 1) << 4)
+    return Unpacked(found.view(np.int8), _whole(scales), _whole(mins), the_float16(blocks, "d"), -the_float16(blocks, "dmin"))
 
 
 def _q6_k(blocks: Array) -> Unpacked:
-    found = _nibbles(blocks["ql"], 64) | ((_split(blocks["qh"], QUARTERS, 32) & 3) << 4)
-    return Unpacked(found.view(np.int8) - np.int8(32), blocks["scales"], factors=_float16(blocks, "d"))
+    found = _nibbles(blocks["ql"], 64) | ((split(blocks["qh"], QUARTERS, 32) & 3) << 4)
+    return Unpacked(found.view(np.int8) - np.int8(32), blocks["scales"], factors=the_float16(blocks, "d"))
 
 
 def _iq4_xs(blocks: Array) -> Unpacked:
     high = (blocks["scales_h"][:, None] >> np.arange(0, 16, 2, dtype=np.uint16)) & 3
-    six = _split(blocks["scales_l"], PAIRS, 1) & 15 | (high.astype(np.uint8) << 4)
-    return Unpacked(_nibbles(blocks["qs"]), _whole(six) - np.int8(32), factors=_float16(blocks, "d"))
+    six = split(blocks["scales_l"], PAIRS, 1) & 15 | (high.astype(np.uint8) << 4)
+    return Unpacked(_nibbles(blocks["qs"]), _whole(six) - np.int8(32), factors=the_float16(blocks, "d"))
 
 
 def _mxfp4(blocks: Array) -> Unpacked:
     return Unpacked(_nibbles(blocks["qs"]), halved_powers(blocks["e"])[:, None])
 
 
-HALF, BYTE = "<f2", "u1"
-FORMATS: Mapping[int, Format] = {  # by ggml's number
+BLOCKS: Mapping[int, Format] = {  # by ggml's number
     0: Format("F32", np.dtype("<f4")),
     1: Format("F16", np.dtype(HALF)),
     30: Format("BF16", np.dtype(ml_dtypes.bfloat16)),
-    2: Format("Q4_0", _layout(d=HALF, qs=(BYTE, 16)), 32, _q4_0, 4, 32),
-    3: Format("Q4_1", _layout(d=HALF, m=HALF, qs=(BYTE, 16)), 32, _q4_1, 4, 32, UNSIGNED),
-    6: Format("Q5_0", _layout(d=HALF, qh=(BYTE, 4), qs=(BYTE, 16)), 32, _q5_0, 6, 32),
-    7: Format("Q5_1", _layout(d=HALF, m=HALF, qh=(BYTE, 4), qs=(BYTE, 16)), 32, _q5_1, 6, 32),
-    8: Format("Q8_0", _layout(d=HALF, qs=("i1", 32)), 32, _q8_0, 8, 32),
-    10: Format("Q2_K", _layout(scales=(BYTE, 16), qs=(BYTE, 64), d=HALF, dmin=HALF), 256, _q2_k, 4, 16, UNSIGNED),
-    11: Format("Q3_K", _layout(hmask=(BYTE, 32), qs=(BYTE, 64), scales=(BYTE, 12), d=HALF), 256, _q3_k, 4, 16),
-    12: Format("Q4_K", _layout(d=HALF, dmin=HALF, scales=(BYTE, 12), qs=(BYTE, 128)), 256, _q4_k, 4, 32, UNSIGNED),
-    13: Format("Q5_K", _layout(d=HALF, dmin=HALF, scales=(BYTE, 12), qh=(BYTE, 32), qs=(BYTE, 128)), 256, _q5_k, 6, 32),
-    14: Format("Q6_K", _layout(ql=(BYTE, 128), qh=(BYTE, 64), scales=("i1", 16), d=HALF), 256, _q6_k, 6, 16),
-    20: Format("IQ4_NL", _layout(d=HALF, qs=(BYTE, 16)), 32, _q4_0, 4, 32, IQ4_VALUES),
-    39: Format("MXFP4", _layout(e=BYTE, qs=(BYTE, 16)), 32, _mxfp4, 4, 32, DOUBLED),
-    23: Format("IQ4_XS", _layout(d=HALF, scales_h="<u2", scales_l=(BYTE, 4), qs=(BYTE, 128)), 256, _iq4_xs, 4, 32, IQ4_VALUES),
-}
-UNREAD: Mapping[int, str] = {  # types that are known by name only
-    9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S", 22: "IQ2_S", 24: "I8", 25: "I16",
-    26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 40: "NVFP4", 41: "Q1_0", 42: "Q2_0",
+    2: Format("Q4_0", layout(d=HALF, qs=(BYTE, 16)), 32, _q4_0, 4, 32),
+    3: Format("Q4_1", layout(d=HALF, m=HALF, qs=(BYTE, 16)), 32, _q4_1, 4, 32, UNSIGNED),
+    6: Format("Q5_0", layout(d=HALF, qh=(BYTE, 4), qs=(BYTE, 16)), 32, _q5_0, 6, 32),
+    7: Format("Q5_1", layout(d=HALF, m=HALF, qh=(BYTE, 4), qs=(BYTE, 16)), 32, _q5_1, 6, 32),
+    8: Format("Q8_0", layout(d=HALF, qs=("i1", 32)), 32, _q8_0, 8, 32),
+    10: Format("Q2_K", layout(scales=(BYTE, 16), qs=(BYTE, 64), d=HALF, dmin=HALF), 256, _q2_k, 4, 16, UNSIGNED),
+    11: Format("Q3_K", layout(hmask=(BYTE, 32), qs=(BYTE, 64), scales=(BYTE, 12), d=HALF), 256, _q3_k, 4, 16),
+    12: Format("Q4_K", layout(d=HALF, dmin=HALF, scales=(BYTE, 12), qs=(BYTE, 128)), 256, _q4_k, 4, 32, UNSIGNED),
+    13: Format("Q5_K", layout(d=HALF, dmin=HALF, scales=(BYTE, 12), qh=(BYTE, 32), qs=(BYTE, 128)), 256, _q5_k, 6, 32),
+    14: Format("Q6_K", layout(ql=(BYTE, 128), qh=(BYTE, 64), scales=("i1", 16), d=HALF), 256, _q6_k, 6, 16),
+    20: Format("IQ4_NL", layout(d=HALF, qs=(BYTE, 16)), 32, _q4_0, 4, 32, IQ4_VALUES),
+    39: Format("MXFP4", layout(e=BYTE, qs=(BYTE, 16)), 32, _mxfp4, 4, 32, DOUBLED),
+    23: Format("IQ4_XS", layout(d=HALF, scales_h="<u2", scales_l=(BYTE, 4), qs=(BYTE, 128)), 256, _iq4_xs, 4, 32, IQ4_VALUES),
 }

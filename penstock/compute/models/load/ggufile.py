@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock.compute.models.load.gguf_blocks import FORMATS, UNREAD, Format
+from penstock.compute.models.load.gguf_blocks import Format
 from penstock.compute.models.load.gguf_metadata import STRING, Cut, Metadata, Value, end_of, read_value
+from penstock.compute.models.load.gguf_types import FORMATS, UNREAD
 from penstock.compute.models.load.tensorfile import check_fetched, fingerprint, release
 from penstock.core.errors import ModelError
 

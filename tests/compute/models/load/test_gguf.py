@@ -15,7 +15,7 @@ from penstock.compute.models.families import TABLE
 from penstock.compute.models.load import hub
 from penstock.compute.models.load.checkpoint import open_checkpoint
 from penstock.compute.models.load.gguf import GgufCheckpoint, generation_config
-from penstock.compute.models.load.gguf_blocks import FORMATS
+from penstock.compute.models.load.gguf_types import FORMATS
 from penstock.compute.models.load.weights import load_weights
 from penstock.compute.quant.codes import Codes, Coding, stacked
 from penstock.compute.quant.microscaled import DOUBLED
@@ -132,7 +132,8 @@ def test_gemma_norms_come_back_exactly(tmp_path: Path, name: str) -> None:
         np.testing.assert_array_equal(one + found.astype(ml_dtypes.bfloat16).astype(np.float32), one + tensors[each])
 
 
-QUANTIZED = [Kind.Q8_0, Kind.Q4_0, Kind.Q5_1, Kind.IQ4_NL, Kind.Q2_K, Kind.Q3_K, Kind.Q4_K, Kind.Q5_K, Kind.Q6_K]
+QUANTIZED = [Kind.Q8_0, Kind.Q4_0, Kind.Q5_1, Kind.IQ4_NL, Kind.Q2_K, Kind.Q3_K, Kind.Q4_K, Kind.Q5_K, Kind.Q6_K,
+             Kind.IQ1_M, Kind.IQ2_XS, Kind.IQ3_S, Kind.TQ1_0]
 
 
 @pytest.mark.parametrize("kind", QUANTIZED, ids=lambda kind: kind.name)

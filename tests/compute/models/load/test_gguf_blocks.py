@@ -6,10 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.compute.models.load import gguf_blocks
-from penstock.compute.models.load.gguf_blocks import FORMATS, UNREAD, Format, codes, dequantize
+from penstock.compute.models.load.gguf_blocks import Format, codes, dequantize
+from penstock.compute.models.load.gguf_types import FORMATS, UNREAD
 from penstock.compute.quant.microscaled import LARGEST
 
 QUANTIZED = [number for number, kind in FORMATS.items() if kind.unpack is not None]
+WITH_FACTORS = {"Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS", "IQ3_S"}
+WITH_FLOATS = {"MXFP4", "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS"}
 ids = [kind.name for kind in FORMATS.values() if kind.unpack is not None]
 
 
@@ -22,6 +25,8 @@ def random_rows(kind: Format, count: int, blocks: int, seed: int = 0) -> np.ndar
             stored[name][~np.isfinite(stored[name])] = 1.5
     if "e" in (kind.layout.names or ()):
         stored["e"] = np.minimum(stored["e"], LARGEST)
+    if kind.name == "IQ1_M":
+        stored["scales"][:, 3] &= 0xBFFF  # the upper four bits are those of a float16
     return rows
 
 
@@ -69,12 +74,13 @@ def test_codes_have_the_layout_that_backends_take(number: int) -> None:
     assert found.codes.dtype == (np.uint8 if kind.bits == 4 else np.int8)
     least, most = {8: (-128, 127), 6: (-32, 31), 4: (0, 15)}[found.bits]
     assert found.codes.min() >= least and found.codes.max() <= most
-    scales_dtype = np.int8 if kind.block == 256 else np.float16 if "d" in (kind.layout.names or ()) else np.float32
+    has_factor = kind.name in WITH_FACTORS
+    scales_dtype = np.int8 if has_factor else np.float32 if kind.name in WITH_FLOATS else np.float16
     for scales in (found.scales, found.mins):
         if scales is not None:
             assert scales.shape == (5, found.shape[1] // kind.group) and scales.dtype == scales_dtype
     has_factors = [each is not None for each in (found.factors, found.min_factors)]
-    assert has_factors == [kind.block == 256, kind.block == 256 and found.mins is not None]
+    assert has_factors == [has_factor, has_factor and found.mins is not None]
     for factors in (found.factors, found.min_factors):
         if factors is not None:
             assert factors.shape == (5, 3) and factors.dtype == np.float16
