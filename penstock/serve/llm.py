@@ -2,6 +2,7 @@
 import itertools
 import logging
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any, get_type_hints
 
 from penstock.compute.decoding.params import check_params
 from penstock.core.config import EngineConfig
-from penstock.core.errors import RequestError, UsageError
+from penstock.core.errors import PenstockError, RequestError, UsageError
 from penstock.core.hardware import Hardware
 from penstock.core.types import Completion, Logprob, Output, SamplingParams, TokenLogprobs
 from penstock.serve.engine.build import build, choose_backend, make_selections
@@ -50,7 +51,11 @@ class LLM:
         if given.get("propose") == "none":  # as the command line has it
             given["propose"] = None
         check_options(given)
-        self._open(EngineConfig(**given), None, None)
+        try:
+            self._open(EngineConfig(**given), None, None)
+        except PenstockError as error:
+            error.args = (as_options(str(error)), *error.args[1:])
+            raise
 
     @classmethod
     def from_config(
@@ -269,6 +274,17 @@ def check_options(options: Mapping[str, Any]) -> None:
         wanted = known[name]
         if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
             raise UsageError(f"{name} must be of type {getattr(wanted, '__name__', wanted)}, not {value!r:.80}")
+
+
+def as_options(message: str) -> str:
+    """A message with options as Python has them, kv_tokens for --kv-tokens, and prefix_cache=False for --no-prefix-cache."""
+    known = get_type_hints(EngineConfig)
+
+    def named(flag: re.Match[str]) -> str:
+        name = flag[2].replace("-", "_")
+        return (f"{name}=False" if flag[1] else name) if name in known else flag[0]
+
+    return re.sub(r"--(no-)?([a-z]+(?:-[a-z]+)*)", named, message)
 
 
 def list_prompts(prompts: Any) -> list[Any]:

@@ -15,6 +15,7 @@ from penstock.core.errors import RequestError, UsageError
 from penstock.core.hardware import FORMAT, limits_file
 from penstock.serve.engine import build
 from penstock.serve.engine.machine import UNBUILT, has_native, processor
+from penstock.serve.llm import as_options
 from penstock.study.doctor.examine import this_host
 from tests.tiny import write_model
 
@@ -101,6 +102,13 @@ def test_shares_of_the_limits_need_limits(folder: Path, tmp_path: Path, monkeypa
     assert timings.mfu is not None and timings.mfu > 1 and timings.mbu is not None and timings.mbu > 1
 
 
+def test_refusals_name_options_as_python_does(folder: Path) -> None:
+    with pytest.raises(UsageError, match="^kv_tokens 3 is less than one block of 16 tokens$"):
+        LLM(folder, kv_tokens=3)
+    assert as_options("--no-prefix-cache, --max-num-seqs 4 and penstock limits --fresh") == (
+        "prefix_cache=False, max_num_seqs 4 and penstock limits --fresh")
+
+
 @pytest.mark.parametrize("built", [True, False])
 def test_what_is_slow_is_told(folder: Path, built: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(build, "has_native", lambda: built)
@@ -108,7 +116,7 @@ def test_what_is_slow_is_told(folder: Path, built: bool, monkeypatch: pytest.Mon
     if not built:
         monkeypatch.setitem(sys.modules, "penstock._native", None)
         monkeypatch.delattr("penstock._native", raising=False)
-        with pytest.raises(UsageError, match="--backend cpu: the native module was not built here"):
+        with pytest.raises(UsageError, match="^backend cpu: the native module was not built here"):
             LLM(folder, backend="cpu")
         LLM(folder)
     elif has_native():
@@ -131,5 +139,5 @@ def test_a_native_module_that_was_cut_short_is_told_of(
     assert [record.message for record in caplog.records if "native module" in record.message] == [why]
     with pytest.raises(UsageError) as caught:
         LLM(folder, backend="cpu")
-    assert str(caught.value) == f"--backend cpu: the native module cannot be imported: {cut}; --backend reference needs none"
+    assert str(caught.value) == f"backend cpu: the native module cannot be imported: {cut}; backend reference needs none"
     assert this_host().native_error == cut
