@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from penstock.serve.text.pieces import Pieces
 
 REPLACEMENT = "\ufffd"
+PART = 1024  # bytes that are decoded at once: behind a broken one, the rest of them is copied
 MAX_PIECES = 4  # a character has at most 4 bytes, a token that shows at least one
 
 
@@ -78,7 +79,8 @@ class Utf8Stream:
         self._num_seen = len(seen)
 
     def push(self, data: bytes) -> str:
-        return self._decode(self.pending + data, final=False)
+        parts = [data[at : at + PART] for at in range(0, len(data), PART)]
+        return "".join([self._decode(self.pending + part, final=False) for part in parts])
 
     def finish(self) -> str:
         return self._decode(self.pending, final=True)
