@@ -17,7 +17,7 @@ from penstock.serve.api.naming import made_id, names_of
 from penstock.serve.api.parts import Desk
 from penstock.serve.api.prompts import Prompt, read_prompts
 from penstock.serve.api.schema import MAX_LOGPROBS, Streaming, check_room, make_request, read_params, read_placing, read_streaming, receive
-from penstock.serve.api.stream import HOLE, Template, answered, compact, server_event
+from penstock.serve.api.stream import HOLE, Template, answered, compact, server_event, size_of
 from penstock.serve.api.structure import compile_structure, from_format, read_structure, structured
 from penstock.serve.api.usage import score_object, usage_object, usage_so_far
 from penstock.serve.api.values import Values
@@ -83,7 +83,7 @@ async def create(desk: Desk, http: HttpRequest) -> Response:
     arrived_s = desk.clock.now()
     received = await receive(desk, http, fields.COMPLETIONS)
     body = received.body
-    wish = read_wish(desk, body)
+    wish = await desk.work.run(received.size, read_wish, desk, body)
     placing = read_placing(body, http, arrived_s)
     prompts = await desk.work.run(received.size, read_prompts, desk, body, "prompt", Values(body).boolean("add_special_tokens", True))
     check_choices(desk, len(prompts), wish.params)
@@ -148,9 +148,15 @@ class Answer:
         async for number, delta in call.deltas():
             self._note(number, delta)
             deltas[number, delta.index].append(delta)
-        size = sum(usage.completion_tokens for usage in self._usages) * (1 + (self.wish.num_top or 0))
-        choices = await self._desk.work.run(size, lambda: [self._whole_choice(key, deltas[key]) for key in self._choices])
+        choices = await self._desk.work.run(self.size, lambda: [self._whole_choice(key, deltas[key]) for key in self._choices])
         return {**self._head, "choices": choices, "usage": usage_object(self._usages)}
+
+    @property
+    def size(self) -> int:
+        wish, num_rows = self.wish, sum(map(len, self._prompt_rows.values()))
+        echoed = size_of(sum(usage.prompt_tokens for usage in self._usages), wish.num_top) * wish.params.n if wish.echo else 0
+        return (size_of(sum(usage.completion_tokens for usage in self._usages), wish.num_top) + echoed
+                + size_of(num_rows, wish.num_prompt_top) * wish.params.n)
 
     def _whole_choice(self, key: tuple[int, int], deltas: list[Delta]) -> dict[str, Any]:
         choice, rows = self._choices[key], self._prompt_rows.get(key[0], ())
@@ -172,11 +178,17 @@ class Answer:
                 continue
             for ready in (*waiting.pop(number, ()), delta):
                 key = (number, ready.index)
-                if event := self._event(key, ready, key not in begun):
-                    yield server_event(event)
+                first = key not in begun
                 begun.add(key)
+                if event := await self._desk.work.run(self._size_of(key, ready, first), self._event, key, ready, first):
+                    yield server_event(event)
         if self.wish.streaming.include_usage:
             yield server_event(compact({**self._head, "choices": [], "usage": usage_object(self._usages)}))
+
+    def _size_of(self, key: tuple[int, int], delta: Delta, first: bool) -> int:
+        """Of a chunk."""
+        num_echoed = len(self._prompts[key[0]].token_ids) if first and self.wish.echo else 0
+        return size_of(len(delta.token_ids) + num_echoed, self.wish.num_top)
 
     def _event(self, key: tuple[int, int], delta: Delta, first: bool) -> str | None:
         """One chunk; None when the delta shows nothing yet."""
