@@ -82,7 +82,8 @@ class Answer:
         self._prompt = prompt
         self._head: dict[str, Any] = {"id": chat_id, "object": "chat.completion.chunk" if wish.streaming.on else "chat.completion",
                       "created": int(time.time()), "model": desk.model, "system_fingerprint": desk.fingerprint}
-        self._choices = [Choice(desk, wish, prompt) for _ in range(wish.params.n)]
+        prompt_end = desk.parts.tokenizer.shown_end(prompt.token_ids, wish.params.skip_special_tokens)
+        self._choices = [Choice(desk, wish, prompt.text, prompt_end) for _ in range(wish.params.n)]
         self._templates: dict[int, Template] = {}
         self._usage = Usage()
         self._prompt_rows: tuple[TokenLogprobs | None, ...] = ()

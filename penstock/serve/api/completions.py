@@ -43,7 +43,8 @@ class Wish:
 class Choice:
     """One choice on its way out."""
 
-    def __init__(self, desk: Desk, wish: Wish, prompt: Prompt, index: int) -> None:
+    def __init__(self, desk: Desk, wish: Wish, prompt: Prompt, prompt_end: Sequence[int], index: int) -> None:
+        """`prompt_end`: the last of the prompt's tokens that show."""
         self.index = index
         self.num_tokens = 0
         self._template: Template | None = None
@@ -51,7 +52,7 @@ class Choice:
         self._wish = wish
         self._prompt = prompt
         skip = wish.params.skip_special_tokens
-        self._rows = None if wish.num_top is None else CompletionRows(self._tokenizer, wish.num_top, skip, prompt.token_ids)
+        self._rows = None if wish.num_top is None else CompletionRows(self._tokenizer, wish.num_top, skip, prompt_end)
 
     def says_text_alone(self, delta: Delta) -> bool:
         """Whether a chunk of this delta differs from others in its text alone."""
@@ -136,10 +137,11 @@ class Answer:
         self._prompts = prompts
         self._head: dict[str, Any] = {"id": completion_id, "object": "text_completion", "created": int(time.time()), "model": desk.model,
                       "system_fingerprint": desk.fingerprint}
-        self._choices = {
-            (number, index): Choice(desk, wish, prompt, number * wish.params.n + index)
-            for number, prompt in enumerate(prompts) for index in range(wish.params.n)
-        }
+        self._choices: dict[tuple[int, int], Choice] = {}
+        for number, prompt in enumerate(prompts):
+            end = desk.parts.tokenizer.shown_end(prompt.token_ids, wish.params.skip_special_tokens)
+            for index in range(wish.params.n):
+                self._choices[number, index] = Choice(desk, wish, prompt, end, number * wish.params.n + index)
         self._prompt_rows: dict[int, tuple[TokenLogprobs | None, ...]] = {}
         self._usages: list[Usage] = []
 

@@ -1,6 +1,7 @@
 """Tokens in, certain text out: no half character is ever emitted, and nothing has to be taken back."""
 import codecs
 from collections.abc import Collection, Iterable, Sequence
+from itertools import islice
 
 from penstock.serve.text.pieces import Pieces
 
@@ -23,7 +24,7 @@ class Detokenizer:
         self._pieces = pieces
         self._texts = pieces.texts
         self._skipped = skipped
-        before = self._last_pieces(prompt_ids)
+        before = [piece for token_id in last_shown(pieces, skipped, prompt_ids) if (piece := pieces.piece(token_id)) is not None]
         self._begun = bool(before)
         self._stream = Utf8Stream(self._pieces.bytewise, unfinished(b"".join(before)))
         self._whole = self._begun and not self._stream.pending  # so that a token's own text can follow
@@ -54,16 +55,11 @@ class Detokenizer:
         """What is left: the replacement of a character that never became whole, or nothing."""
         return self._stream.finish()
 
-    def _last_pieces(self, ids: Sequence[int]) -> list[bytes]:
-        """The last few pieces of the prompt that show; [] when nothing of it does."""
-        pieces: list[bytes] = []
-        for token_id in reversed(ids):
-            piece = None if token_id in self._skipped else self._pieces.piece(token_id)
-            if piece is not None:
-                pieces.insert(0, piece)
-            if len(pieces) == MAX_PIECES:
-                break
-        return pieces
+
+def last_shown(pieces: Pieces, skipped: Collection[int], ids: Sequence[int]) -> tuple[int, ...]:
+    """The last few tokens of a prompt that show; () when nothing of it does."""
+    shown = (token_id for token_id in reversed(ids) if token_id not in skipped and pieces.piece(token_id) is not None)
+    return tuple(islice(shown, MAX_PIECES))[::-1]
 
 
 class Utf8Stream:

@@ -9,7 +9,7 @@ from penstock.serve.engine.choice import Choice
 from penstock.serve.engine.requests import Delta
 from penstock.serve.engine.selection import Collected
 from penstock.serve.text.answer import Answer, AnswerParser, Parser, ToolCall, ToolCallArguments, ToolCallStart, collect, merged
-from penstock.serve.text.detokenize import Utf8Stream
+from penstock.serve.text.detokenize import MAX_PIECES, Utf8Stream
 from penstock.serve.text.reasoning.harmony import HarmonyParser
 from penstock.serve.text.reasoning.think import ThinkParser
 from penstock.serve.text.stops import Prefixes, StopChecker
@@ -96,6 +96,17 @@ def test_an_answer_that_is_held_back_until_it_is_chosen_is_joined_once() -> None
         for _ in range(MORE):
             collected.add(delta)
     assert collected.candidate().text == collected.delta(0, False, None).text == "xyz" * 4 * MORE
+
+
+def test_the_end_of_a_prompt_that_shows_is_found_once_for_all_answers() -> None:
+    tokenizer = Tokenizer(byte_level())
+    ids = [*tokenizer.encode("xé", add_special_tokens=False)[:-1], *[min(tokenizer.special_ids)] * 1000]
+    end = tokenizer.shown_end(ids)
+    assert 1 <= len(end) <= MAX_PIECES and tokenizer.special_ids.isdisjoint(end)
+    rest = tokenizer.encode("xéy", add_special_tokens=False)[len(ids) - 1000 :]
+    assert tokenizer.detokenizer(True, end).push(rest) == tokenizer.detokenizer(True, ids).push(rest) == "éy"
+    assert tokenizer.shown_end(ids, skip_special_tokens=False) == tuple(ids[-MAX_PIECES:])
+    assert tokenizer.shown_end(ids[-1000:]) == ()
 
 
 def test_of_a_long_stop_string_no_more_is_prepared_than_is_met() -> None:
