@@ -30,7 +30,7 @@ class RowState:
         self.held = info.held
         self.stop_ids = stop_ids(params, info.eos_token_ids)
         self.num_logprobs = params.logprobs
-        self.num_candidates = max((params.beam_width or 1) * (1 + max(1, len(self.stop_ids))), params.logprobs or 0) if info.held else 0
+        self.num_candidates = max((params.beam_width or 1) + max(1, len(self.stop_ids)), params.logprobs or 0) if info.held else 0
         bias = sorted((params.logit_bias or {}).items())
         self.bias_ids = array("q", [token for token, _ in bias])
         self.bias_values = array("d", [value for _, value in bias])
@@ -43,8 +43,9 @@ class RowState:
         self.seen_counts = array("q")  # occurrences of each of `seen_ids` in the output; 0: it is in the prompt only
         self._index: dict[int, int] = {}  # token -> its index in `seen_ids`
         if params.repetition_penalty != 1:
-            for token in info.prompt:
-                self._seen_index(token)
+            self.seen_ids.extend(dict.fromkeys(info.prompt))
+            self.seen_counts.extend(array("q", [0]) * len(self.seen_ids))
+            self._index = {token: at for at, token in enumerate(self.seen_ids)}
         self.extend(output)
 
     def extend(self, tokens: Iterable[int]) -> None:

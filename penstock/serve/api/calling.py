@@ -60,11 +60,12 @@ def calling_of(body: Mapping[str, Any], tools: Sequence[Tool] | None, chosen: Ch
         if first.setdefault(name, at) != at:
             where = f"tools[{at}]{within}.name"
             raise RequestError(f"{where} is {show(name)}, which is also the name of tools[{first[name]}]", param=where)
+    chosen_names = None if names is None else frozenset(names)
     for name in names or ():
-        if name not in own:
+        if name not in first:
             known = ", ".join(map(show, own[:8]))
             raise RequestError(f"tool_choice names {show(name)}, which is not one of the tools: {known}", param="tool_choice")
-    places = tuple(at for at, name in enumerate(own) if names is None or name in names)
+    places = tuple(at for at, name in enumerate(own) if chosen_names is None or name in chosen_names)
     one = mode == "one"
     strict = any(tools[at]["function"].get("strict") for at in places)
     return Calling(tools, places, required=one or mode == "required", many=many and not one, strict=strict, within=within)

@@ -1,6 +1,6 @@
 """POST /v1/chat/completions: one prompt, `n` choices."""
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from starlette.requests import Request as HttpRequest
@@ -18,7 +18,7 @@ from penstock.serve.api.parts import Desk
 from penstock.serve.api.rendering import Rendered, read_conversation, render
 from penstock.serve.api.reply import content_of, delta_of, message_of
 from penstock.serve.api.schema import MAX_LOGPROBS, check_room, make_request, read_params, read_placing, read_streaming, receive
-from penstock.serve.api.stream import HOLE, Template, answered, compact, server_event
+from penstock.serve.api.stream import HOLE, Template, answered, compact, server_event, size_of
 from penstock.serve.api.structure import from_format, read_structure
 from penstock.serve.api.usage import score_object, usage_object, usage_so_far
 from penstock.serve.api.values import Values
@@ -32,7 +32,7 @@ async def create(desk: Desk, http: HttpRequest) -> Response:
     received = await receive(desk, http, fields.CHAT)
     body = received.body
     conversation = await desk.work.run(received.size, read_conversation, desk, body)
-    wish = read_wish(desk, body, conversation.calling)
+    wish = await desk.work.run(received.size, read_wish, desk, body, conversation.calling)
     placing = read_placing(body, http, arrived_s)
     prompt = await desk.work.run(received.size, render, desk, conversation)
     max_name = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
@@ -82,7 +82,8 @@ class Answer:
         self._prompt = prompt
         self._head: dict[str, Any] = {"id": chat_id, "object": "chat.completion.chunk" if wish.streaming.on else "chat.completion",
                       "created": int(time.time()), "model": desk.model, "system_fingerprint": desk.fingerprint}
-        self._choices = [Choice(desk, wish, prompt) for _ in range(wish.params.n)]
+        prompt_end = desk.parts.tokenizer.shown_end(prompt.token_ids, wish.params.skip_special_tokens)
+        self._choices = [Choice(desk, wish, prompt.text, prompt_end) for _ in range(wish.params.n)]
         self._templates: dict[int, Template] = {}
         self._usage = Usage()
         self._prompt_rows: tuple[TokenLogprobs | None, ...] = ()
@@ -92,8 +93,15 @@ class Answer:
         async for _, delta in call.deltas():
             self._note(delta)
             deltas[delta.index].append(delta)
-        size = self._usage.completion_tokens * (1 + (self._wish.num_top or 0))
-        choices = await self._desk.work.run(size, lambda: [self._whole_choice(index, found) for index, found in enumerate(deltas)])
+        return await self._desk.work.run(self.size, self._whole, deltas)
+
+    @property
+    def size(self) -> int:
+        wish = self._wish
+        return size_of(self._usage.completion_tokens, wish.num_top) + size_of(len(self._prompt_rows), wish.num_prompt_top)
+
+    def _whole(self, deltas: Sequence[list[Delta]]) -> dict[str, Any]:
+        choices = [self._whole_choice(index, found) for index, found in enumerate(deltas)]
         answer = {**self._head, "choices": choices, "usage": self._usage_object()}
         if self._wish.num_prompt_top is not None:
             answer["prompt_logprobs"] = prompt_rows(self._desk.parts.tokenizer, self._prompt_rows, self._wish.num_prompt_top)
@@ -115,7 +123,7 @@ class Answer:
     async def events(self, call: Call) -> AsyncIterator[str]:
         async for _, delta in call.deltas():
             self._note(delta)
-            for event in self._events(delta):
+            for event in await self._desk.work.run(size_of(len(delta.token_ids), self._wish.num_top), self._events, delta):
                 yield server_event(event)
         if self._wish.streaming.include_usage:
             yield server_event(compact({**self._head, "choices": [], "usage": self._usage_object()}))

@@ -1,9 +1,9 @@
 """One choice of a conversation's answer on its way out: what each delta adds to it, and which of its tokens are reasoning."""
+from collections.abc import Sequence
 from typing import Any
 
 from penstock.serve.api.logprobs import chat_rows
 from penstock.serve.api.parts import Desk
-from penstock.serve.api.rendering import Rendered
 from penstock.serve.api.wish import Wish
 from penstock.serve.engine.requests import Delta
 from penstock.serve.text.answer import AnswerParser, ContentDelta, Event, ReasoningDelta, ToolCallStart
@@ -13,17 +13,18 @@ from penstock.serve.text.thought import ThoughtTokens
 class Choice:
     """One choice on its way out."""
 
-    def __init__(self, desk: Desk, wish: Wish, prompt: Rendered) -> None:
+    def __init__(self, desk: Desk, wish: Wish, prompt: str, prompt_end: Sequence[int]) -> None:
+        """`prompt_end`: the last of the prompt's tokens that show."""
         self.num_tokens = 0
         self.begun = False
         self._tokenizer = desk.parts.tokenizer
         self._num_top = wish.num_top
         reasoning, tools = desk.parts.reasoning_parser, desk.parts.tool_parser if wish.calls_tools else None
         calls = None if tools is None else tools(sure=bool(wish.structured_by))
-        thinker = None if reasoning is None else reasoning(prompt.text)
+        thinker = None if reasoning is None else reasoning(prompt)
         self._parser = AnswerParser(thinker, calls)
         skip = wish.params.skip_special_tokens
-        self._thought = None if thinker is None else ThoughtTokens(self._tokenizer.detokenizer(skip, prompt.token_ids), thinker)
+        self._thought = None if thinker is None else ThoughtTokens(self._tokenizer.detokenizer(skip, prompt_end), thinker)
         self._only_calls = wish.only_calls
         self._called = False
         self._thinks = False  # or is known to have thought, if at all

@@ -17,7 +17,7 @@ from penstock.serve.api.naming import made_id, names_of
 from penstock.serve.api.parts import Desk
 from penstock.serve.api.prompts import Prompt, read_prompts
 from penstock.serve.api.schema import MAX_LOGPROBS, Streaming, check_room, make_request, read_params, read_placing, read_streaming, receive
-from penstock.serve.api.stream import HOLE, Template, answered, compact, server_event
+from penstock.serve.api.stream import HOLE, Template, answered, compact, server_event, size_of
 from penstock.serve.api.structure import compile_structure, from_format, read_structure, structured
 from penstock.serve.api.usage import score_object, usage_object, usage_so_far
 from penstock.serve.api.values import Values
@@ -43,7 +43,8 @@ class Wish:
 class Choice:
     """One choice on its way out."""
 
-    def __init__(self, desk: Desk, wish: Wish, prompt: Prompt, index: int) -> None:
+    def __init__(self, desk: Desk, wish: Wish, prompt: Prompt, prompt_end: Sequence[int], index: int) -> None:
+        """`prompt_end`: the last of the prompt's tokens that show."""
         self.index = index
         self.num_tokens = 0
         self._template: Template | None = None
@@ -51,7 +52,7 @@ class Choice:
         self._wish = wish
         self._prompt = prompt
         skip = wish.params.skip_special_tokens
-        self._rows = None if wish.num_top is None else CompletionRows(self._tokenizer, wish.num_top, skip, prompt.token_ids)
+        self._rows = None if wish.num_top is None else CompletionRows(self._tokenizer, wish.num_top, skip, prompt_end)
 
     def says_text_alone(self, delta: Delta) -> bool:
         """Whether a chunk of this delta differs from others in its text alone."""
@@ -83,7 +84,7 @@ async def create(desk: Desk, http: HttpRequest) -> Response:
     arrived_s = desk.clock.now()
     received = await receive(desk, http, fields.COMPLETIONS)
     body = received.body
-    wish = read_wish(desk, body)
+    wish = await desk.work.run(received.size, read_wish, desk, body)
     placing = read_placing(body, http, arrived_s)
     prompts = await desk.work.run(received.size, read_prompts, desk, body, "prompt", Values(body).boolean("add_special_tokens", True))
     check_choices(desk, len(prompts), wish.params)
@@ -136,10 +137,11 @@ class Answer:
         self._prompts = prompts
         self._head: dict[str, Any] = {"id": completion_id, "object": "text_completion", "created": int(time.time()), "model": desk.model,
                       "system_fingerprint": desk.fingerprint}
-        self._choices = {
-            (number, index): Choice(desk, wish, prompt, number * wish.params.n + index)
-            for number, prompt in enumerate(prompts) for index in range(wish.params.n)
-        }
+        self._choices: dict[tuple[int, int], Choice] = {}
+        for number, prompt in enumerate(prompts):
+            end = desk.parts.tokenizer.shown_end(prompt.token_ids, wish.params.skip_special_tokens)
+            for index in range(wish.params.n):
+                self._choices[number, index] = Choice(desk, wish, prompt, end, number * wish.params.n + index)
         self._prompt_rows: dict[int, tuple[TokenLogprobs | None, ...]] = {}
         self._usages: list[Usage] = []
 
@@ -148,9 +150,15 @@ class Answer:
         async for number, delta in call.deltas():
             self._note(number, delta)
             deltas[number, delta.index].append(delta)
-        size = sum(usage.completion_tokens for usage in self._usages) * (1 + (self.wish.num_top or 0))
-        choices = await self._desk.work.run(size, lambda: [self._whole_choice(key, deltas[key]) for key in self._choices])
+        choices = await self._desk.work.run(self.size, lambda: [self._whole_choice(key, deltas[key]) for key in self._choices])
         return {**self._head, "choices": choices, "usage": usage_object(self._usages)}
+
+    @property
+    def size(self) -> int:
+        wish, num_rows = self.wish, sum(map(len, self._prompt_rows.values()))
+        echoed = size_of(sum(usage.prompt_tokens for usage in self._usages), wish.num_top) * wish.params.n if wish.echo else 0
+        return (size_of(sum(usage.completion_tokens for usage in self._usages), wish.num_top) + echoed
+                + size_of(num_rows, wish.num_prompt_top) * wish.params.n)
 
     def _whole_choice(self, key: tuple[int, int], deltas: list[Delta]) -> dict[str, Any]:
         choice, rows = self._choices[key], self._prompt_rows.get(key[0], ())
@@ -172,11 +180,17 @@ class Answer:
                 continue
             for ready in (*waiting.pop(number, ()), delta):
                 key = (number, ready.index)
-                if event := self._event(key, ready, key not in begun):
-                    yield server_event(event)
+                first = key not in begun
                 begun.add(key)
+                if event := await self._desk.work.run(self._size_of(key, ready, first), self._event, key, ready, first):
+                    yield server_event(event)
         if self.wish.streaming.include_usage:
             yield server_event(compact({**self._head, "choices": [], "usage": usage_object(self._usages)}))
+
+    def _size_of(self, key: tuple[int, int], delta: Delta, first: bool) -> int:
+        """Of a chunk."""
+        num_echoed = len(self._prompts[key[0]].token_ids) if first and self.wish.echo else 0
+        return size_of(len(delta.token_ids) + num_echoed, self.wish.num_top)
 
     def _event(self, key: tuple[int, int], delta: Delta, first: bool) -> str | None:
         """One chunk; None when the delta shows nothing yet."""

@@ -20,6 +20,7 @@ from penstock.serve.api.usage import usage_object
 from penstock.serve.api.values import Values
 
 PARAMS = SamplingParams(max_tokens=1)
+CHARACTERS = 8  # of a number, or more
 
 
 async def create(desk: Desk, http: HttpRequest) -> Response:
@@ -41,8 +42,13 @@ async def create(desk: Desk, http: HttpRequest) -> Response:
         vectors, usage = await collect(call)
     finally:
         call.close()
-    data = [{"object": "embedding", "index": at, "embedding": written(vector, encoding)} for at, vector in enumerate(vectors)]
-    return json_response({"object": "list", "data": data, "model": desk.model, "usage": usage}, headers=call.headers)
+    size = CHARACTERS * sum(map(len, vectors))
+
+    def answer() -> Response:
+        data = [{"object": "embedding", "index": at, "embedding": written(vector, encoding)} for at, vector in enumerate(vectors)]
+        return json_response({"object": "list", "data": data, "model": desk.model, "usage": usage}, headers=call.headers)
+
+    return await desk.work.run(size, answer)
 
 
 async def collect(call: Call) -> tuple[list[Sequence[float]], dict[str, Any]]:

@@ -14,6 +14,7 @@ log = logging.getLogger(__name__)
 FIELD, HEADER = "slo", "x-slo"
 WARNING = "x-slo-warning"
 UNSERVED = "objectives are only counted, not scheduled for: the server was started without --order deadline"
+MAX_TEXT = 256  # characters
 FIELDS = tuple([f"{name}_ms" for name in SERVED])
 
 
@@ -31,6 +32,8 @@ def read_objectives(body: Mapping[str, Any], headers: Headers, usual: Objectives
 
 
 def parsed(text: str, param: str) -> Objectives:
+    if len(text) > MAX_TEXT:
+        raise RequestError(f"{param} has {len(text)} characters; at most {MAX_TEXT} are read", param)
     try:
         return parse_objectives(text, param)
     except UsageError as error:

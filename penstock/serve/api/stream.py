@@ -23,6 +23,7 @@ HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+CHARACTERS, CHARACTERS_OF_LOGPROB = 4, 16  # of a token
 HOLE = "\0"  # stands for the text that a template is filled with
 
 
@@ -126,10 +127,18 @@ class EventStream(Response):
         return server_event("[DONE]")
 
 
+def size_of(num_tokens: int, num_top: int | None = None) -> int:
+    """About the characters that so many tokens are written with, and their log-probabilities where those are told."""
+    return num_tokens * (CHARACTERS if num_top is None else CHARACTERS_OF_LOGPROB * (1 + num_top))
+
+
 class Content(Protocol):
-    """What is answered, made of a call's deltas in one of two ways."""
+    """What is answered, made of a call's deltas in one of two ways. `size`: of it as a whole, once all deltas have come, in characters."""
 
     streams: bool
+
+    @property
+    def size(self) -> int: ...
 
     def events(self, call: Call) -> AsyncIterator[str]:
         """As server-sent events."""
@@ -146,7 +155,8 @@ async def answered(desk: Desk, call: Call, content: Content) -> Response:
     if content.streams:
         return EventStream(call, content.events(call), desk.parts.limits.write_s)
     try:
-        return json_response(await content.whole(call), headers=call.headers)
+        answer = await content.whole(call)
+        return await desk.work.run(content.size, json_response, answer, headers=call.headers)
     finally:
         call.close()
 

@@ -18,9 +18,13 @@ OF_MESSAGES = ("add_generation_prompt", "continue_final_message", "tools", "chat
 
 async def tokenize(desk: Desk, http: HttpRequest) -> Response:
     received = await receive(desk, http, fields.TOKENIZE)
-    ids = await desk.work.run(received.size, token_ids, desk, received.body)
+    return await desk.work.run(received.size, tokenized, desk, received.body)
+
+
+def tokenized(desk: Desk, body: Mapping[str, Any]) -> Response:
+    ids = token_ids(desk, body)
     found: dict[str, Any] = {"count": len(ids), "max_model_len": desk.parts.engine.max_model_len, "tokens": ids}
-    if Values(received.body).boolean("return_token_strs", False):
+    if Values(body).boolean("return_token_strs", False):
         found["token_strs"] = [desk.parts.tokenizer.token_text(token_id) for token_id in ids]
     return json_response(found)
 
@@ -39,7 +43,7 @@ def token_ids(desk: Desk, body: Mapping[str, Any]) -> Sequence[int]:
 
 async def detokenize(desk: Desk, http: HttpRequest) -> Response:
     received = await receive(desk, http, fields.DETOKENIZE)
-    return json_response({"prompt": await desk.work.run(received.size, text_of, desk, received.body)})
+    return await desk.work.run(received.size, lambda: json_response({"prompt": text_of(desk, received.body)}))
 
 
 def text_of(desk: Desk, body: Mapping[str, Any]) -> str:

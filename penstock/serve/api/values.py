@@ -1,7 +1,7 @@
 """Typed access to the fields of a JSON object. A wrong value is refused with its field's name; null means "not given"."""
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from penstock.core.errors import RequestError
@@ -13,19 +13,31 @@ MAX_NAME = 64  # characters
 
 def show(value: Any) -> str:
     """A value in an error message, as JSON, at most some 60 characters."""
-    text = json.dumps(_clipped(value), ensure_ascii=False)
-    return text if len(text) <= 60 else text[:57] + "..."
+    text = ""
+    for piece in _pieces(value):
+        text += piece
+        if len(text) > 60:
+            return text[:57] + "..."
+    return text
 
 
-def _clipped(value: Any) -> Any:
-    """Enough of a value to be shown, whatever its size. Values from a body are not nested deeply."""
+def _pieces(value: Any) -> Iterator[str]:
+    """A value's JSON bit by bit: of a large one no more has to be written than is shown. Values from a body are not nested deeply."""
     if isinstance(value, str):
-        return value[:64]
-    if isinstance(value, list):
-        return [_clipped(item) for item in value[:8]]
-    if isinstance(value, dict):
-        return {name[:64]: _clipped(value[name]) for name in list(value)[:8]}
-    return value
+        yield json.dumps(value[:64], ensure_ascii=False)
+    elif isinstance(value, list | tuple):
+        for at, item in enumerate(value):
+            yield ", " if at else "["
+            yield from _pieces(item)
+        yield "]" if value else "[]"
+    elif isinstance(value, dict):
+        for at, (name, item) in enumerate(value.items()):
+            yield ", " if at else "{"
+            yield f"{json.dumps(name[:64], ensure_ascii=False)}: "
+            yield from _pieces(item)
+        yield "}" if value else "{}"
+    else:
+        yield json.dumps(value)
 
 
 class Values:

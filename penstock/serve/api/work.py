@@ -1,5 +1,6 @@
 """Long work beside the event loop: parsing, rendering and tokenizing of large inputs, a few at a time."""
 import asyncio
+import functools
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
@@ -23,4 +24,12 @@ class LongWork:
     async def run_long(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """In a thread."""
         async with self._slots:
-            return await asyncio.to_thread(function, *args, **kwargs)
+            return await asyncio.to_thread(ended, functools.partial(function, *args, **kwargs))
+
+
+def ended(function: Callable[[], R]) -> R:
+    """`function()`. A StopIteration, which asyncio cannot take out of a thread, and would wait for ever, is a RuntimeError."""
+    try:
+        return function()
+    except StopIteration as error:
+        raise RuntimeError(f"{function!r} raised StopIteration") from error

@@ -74,6 +74,7 @@ class Sampled:
         self.done = False
         self._desk = desk
         self._first = first
+        self._prompt_end = desk.tokenizer.shown_end(request.token_ids, request.params.skip_special_tokens)
         self._voices = [self._voice(first, 0)]
         self._num_ended = 0
 
@@ -117,5 +118,5 @@ class Sampled:
         return ()
 
     def _voice(self, seq: Seq, index: int) -> Voice:
-        choice = Choice(self._desk.tokenizer, self.request.params, self.request.token_ids)
+        choice = Choice(self._desk.tokenizer, self.request.params, self._prompt_end)
         return Voice(self, seq, index, choice)

@@ -21,7 +21,7 @@ LIKELIEST, MAJORITY = "logprob", "votes"  # the scorers of best_of, where none i
 class Collected:
     """A complete answer, held back until it is known whether it is among the best."""
 
-    text: str = ""
+    texts: list[str] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)
     drafted: list[int] = field(default_factory=list)
@@ -30,7 +30,7 @@ class Collected:
     stop_reason: int | str | None = None
 
     def add(self, delta: Delta) -> None:
-        self.text += delta.text
+        self.texts.append(delta.text)
         self.drafted.extend(len(self.token_ids) + place for place in delta.drafted)
         self.token_ids.extend(delta.token_ids)
         self.logprobs.extend(delta.logprobs)
@@ -42,12 +42,13 @@ class Collected:
         return self.finish_reason == "abort"
 
     def candidate(self) -> Candidate:
-        return Candidate(self.text, tuple([each.logprob for each in self.logprobs]))
+        return Candidate("".join(self.texts), tuple([each.logprob for each in self.logprobs]))
 
     def delta(self, index: int, with_logprobs: bool, score: Score | None) -> Delta:
         return Delta(
-            index, self.text, tuple(self.token_ids), tuple(self.logprobs) if with_logprobs else (), finish_reason=self.finish_reason,
-            stop_reason=self.stop_reason, drafted=tuple(self.drafted), drafting=self.drafting, score=score)
+            index, "".join(self.texts), tuple(self.token_ids), tuple(self.logprobs) if with_logprobs else (),
+            finish_reason=self.finish_reason, stop_reason=self.stop_reason, drafted=tuple(self.drafted), drafting=self.drafting,
+            score=score)
 
 
 class Selection:

@@ -5,7 +5,10 @@ the whole text alone, never on how it was cut. The contracts of parsers stand in
 """
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Protocol
+
+PIECE = 1024  # characters that a parser reads at once: what it has not read yet is copied at each of its steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,11 @@ class AnswerParser:
         self._tools = tools
 
     def push(self, text: str) -> list[Event]:
+        if len(text) <= PIECE:
+            return self._read(text)
+        return merged([event for at in range(0, len(text), PIECE) for event in self._read(text[at : at + PIECE])])
+
+    def _read(self, text: str) -> list[Event]:
         if self._reasoning is not None:
             return self._route(self._reasoning.push(text))
         return self._route([ContentDelta(text)] if text else [])
@@ -92,37 +100,34 @@ class AnswerParser:
 def merged(events: Iterable[Event]) -> list[Event]:
     """The same events with neighbours that go on with the same text made one."""
     out: list[Event] = []
-    for event in events:
-        whole = joined(out[-1], event) if out else None
-        if whole is None:
-            out.append(event)
+    for _, alike in groupby(events, kind):
+        same = list(alike)
+        if len(same) == 1 or isinstance(same[0], ToolCallStart):
+            out += same
         else:
-            out[-1] = whole
+            out.append(replace(same[0], text="".join([event.text for event in same if not isinstance(event, ToolCallStart)])))
     return out
 
 
-def joined(last: Event, event: Event) -> Event | None:
-    """Both as one event; None when they are of different kinds."""
-    if isinstance(last, ContentDelta) and isinstance(event, ContentDelta):
-        return ContentDelta(last.text + event.text)
-    if isinstance(last, ReasoningDelta) and isinstance(event, ReasoningDelta):
-        return ReasoningDelta(last.text + event.text)
-    if isinstance(last, ToolCallArguments) and isinstance(event, ToolCallArguments) and last.index == event.index:
-        return ToolCallArguments(last.index, last.text + event.text)
-    return None
+def kind(event: Event) -> tuple[type[Event], int]:
+    """What events share that go on with the same text."""
+    return type(event), event.index if isinstance(event, ToolCallStart | ToolCallArguments) else 0
 
 
 def collect(events: Iterable[Event]) -> Answer:
     """The answer as a whole."""
-    content = reasoning = ""
-    calls: dict[int, ToolCall] = {}
+    content: list[str] = []
+    reasoning: list[str] = []
+    starts: dict[int, ToolCallStart] = {}
+    arguments: dict[int, list[str]] = {}
     for event in events:
         if isinstance(event, ContentDelta):
-            content += event.text
+            content.append(event.text)
         elif isinstance(event, ReasoningDelta):
-            reasoning += event.text
+            reasoning.append(event.text)
         elif isinstance(event, ToolCallStart):
-            calls[event.index] = ToolCall(event.id, event.name)
+            starts[event.index], arguments[event.index] = event, []
         else:
-            calls[event.index] = replace(calls[event.index], arguments=calls[event.index].arguments + event.text)
-    return Answer(content or None, reasoning or None, tuple(calls.values()))
+            arguments[event.index].append(event.text)
+    calls = [ToolCall(start.id, start.name, "".join(arguments[index])) for index, start in starts.items()]
+    return Answer("".join(content) or None, "".join(reasoning) or None, tuple(calls))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock.serve.text.answer import Event, ToolCallArguments, ToolCallStart
-from penstock.serve.text.json_object import ObjectReader, State
+from penstock.serve.text.json_object import ObjectReader, Span, State
 from penstock.serve.text.markup import ContentWriter
 
 HOLD = 256  # characters of arguments
@@ -80,8 +80,13 @@ class JsonCall:
         """Where the arguments begin and end, as far as that has been read."""
         if self._bare:
             return 0, None
-        span = next((span for key, span in self._reader.members.items() if key in ARGUMENTS), None)
+        span = min(self._given(), key=lambda span: span.start, default=None)
         return (None, None) if span is None else (span.start, span.end)
+
+    def _given(self) -> list[Span]:
+        """The members that are arguments; more than one make no call."""
+        members = self._reader.members
+        return [members[key] for key in ARGUMENTS if key in members]
 
     def _fits(self, state: State) -> bool:
         """Whether what has been read of the keys, the name and the arguments is of the right kind."""
@@ -95,7 +100,7 @@ class JsonCall:
             self._name = value if is_name(value) else None
             if self._name is None:
                 return False
-        given = [span for key, span in members.items() if key in ARGUMENTS]
+        given = self._given()
         if len(given) > 1 or not all(self._is_object(span.start) for span in given):
             return False
         return state is not State.DONE or (self._name is not None and (self._keys is None or bool(given)))

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 MAX_RENDERED = 64 << 20  # characters
 MAX_SECONDS = 20.0
 RESERVED = ("messages", "tools")
+PRIVATE = re.compile("[\ue000-\uf8ff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +162,12 @@ class Ending:
 
 
 def absent_character(value: Any) -> str:
-    """A private-use character that appears nowhere in the value: a mark that nobody can have written."""
-    written = json.dumps(value, ensure_ascii=False, default=str)
-    return next(char for char in map(chr, range(0xE000, 0xF900)) if char not in written)
+    """A private-use character that appears nowhere in the value: a mark that nobody can have written. Raises RequestError where all do."""
+    written = frozenset(PRIVATE.findall(json.dumps(value, ensure_ascii=False, default=str)))
+    found = next((char for char in map(chr, range(0xE000, 0xF900)) if char not in written), None)
+    if found is None:
+        raise RequestError("the request has all of Unicode's 6400 private-use characters from U+E000 to U+F8FF; leave one out", "messages")
+    return found
 
 
 def reason(error: Exception) -> str:

@@ -1,10 +1,12 @@
 """Tokens in, certain text out: no half character is ever emitted, and nothing has to be taken back."""
 import codecs
 from collections.abc import Collection, Iterable, Sequence
+from itertools import islice
 
 from penstock.serve.text.pieces import Pieces
 
 REPLACEMENT = "\ufffd"
+PART = 1024  # bytes that are decoded at once: behind a broken one, the rest of them is copied
 MAX_PIECES = 4  # a character has at most 4 bytes, a token that shows at least one
 
 
@@ -22,7 +24,7 @@ class Detokenizer:
         self._pieces = pieces
         self._texts = pieces.texts
         self._skipped = skipped
-        before = self._last_pieces(prompt_ids)
+        before = [piece for token_id in last_shown(pieces, skipped, prompt_ids) if (piece := pieces.piece(token_id)) is not None]
         self._begun = bool(before)
         self._stream = Utf8Stream(self._pieces.bytewise, unfinished(b"".join(before)))
         self._whole = self._begun and not self._stream.pending  # so that a token's own text can follow
@@ -53,16 +55,11 @@ class Detokenizer:
         """What is left: the replacement of a character that never became whole, or nothing."""
         return self._stream.finish()
 
-    def _last_pieces(self, ids: Sequence[int]) -> list[bytes]:
-        """The last few pieces of the prompt that show; [] when nothing of it does."""
-        pieces: list[bytes] = []
-        for token_id in reversed(ids):
-            piece = None if token_id in self._skipped else self._pieces.piece(token_id)
-            if piece is not None:
-                pieces.insert(0, piece)
-            if len(pieces) == MAX_PIECES:
-                break
-        return pieces
+
+def last_shown(pieces: Pieces, skipped: Collection[int], ids: Sequence[int]) -> tuple[int, ...]:
+    """The last few tokens of a prompt that show; () when nothing of it does."""
+    shown = (token_id for token_id in reversed(ids) if token_id not in skipped and pieces.piece(token_id) is not None)
+    return tuple(islice(shown, MAX_PIECES))[::-1]
 
 
 class Utf8Stream:
@@ -78,7 +75,8 @@ class Utf8Stream:
         self._num_seen = len(seen)
 
     def push(self, data: bytes) -> str:
-        return self._decode(self.pending + data, final=False)
+        parts = [data[at : at + PART] for at in range(0, len(data), PART)]
+        return "".join([self._decode(self.pending + part, final=False) for part in parts])
 
     def finish(self) -> str:
         return self._decode(self.pending, final=True)

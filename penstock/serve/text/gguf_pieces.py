@@ -46,10 +46,11 @@ def merges(vocab: Vocab) -> list[tuple[str, str]]:
     assert vocab.scores is not None
     pieces = {token: i for token, i in vocab.by_spelling.items() if vocab.types[i] == NORMAL}
     telling = len({vocab.scores[i] for i in pieces.values()}) > 1
+    lengths = frozenset(map(len, pieces))  # so that of a piece as long as a book few cuts are tried
     found = []
     for piece, i in pieces.items():
         rank = -vocab.scores[i] if telling else i
-        for cut in range(1, len(piece)):
+        for cut in [cut for cut in range(1, len(piece)) if cut in lengths and len(piece) - cut in lengths]:
             left, right = piece[:cut], piece[cut:]
             if left in pieces and right in pieces:
                 found.append((rank, -cut, cut - len(piece), left, right))

@@ -3,6 +3,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock.serve.text.answer import ContentDelta, Event
+from penstock.serve.text.json_object import BLANK
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +53,42 @@ class ContentWriter:
     """Ordinary text whose ends are trimmed where markup follows: white space waits until it is known what comes behind it."""
 
     def __init__(self) -> None:
-        self._blank = ""
+        self._blank: list[str] = []
 
     def write(self, text: str) -> list[Event]:
-        text = self._blank + text
         shown = text.rstrip()
-        self._blank = text[len(shown) :]
-        return [ContentDelta(shown)] if shown else []
+        events: list[Event] = []
+        if shown:
+            events.append(ContentDelta("".join(self._blank) + shown))
+            self._blank.clear()
+        if len(shown) < len(text):
+            self._blank.append(text[len(shown) :])
+        return events
 
     def trim(self) -> None:
         """Markup follows: the white space before it belongs to it."""
-        self._blank = ""
+        self._blank.clear()
 
     def finish(self) -> list[Event]:
-        text, self._blank = self._blank, ""
+        text = "".join(self._blank)
+        self._blank.clear()
         return [ContentDelta(text)] if text else []
+
+
+class Begun:
+    """Characters, one by one, that may be the beginning of a tag with white space around it. `text`: without that."""
+
+    def __init__(self, tag: str) -> None:
+        self.text = ""
+        self.ended = False  # whether white space has come behind the text
+        self._tag = tag
+
+    def push(self, char: str) -> bool:
+        """Whether they still may."""
+        if char in BLANK:
+            self.ended = bool(self.text)
+            return True
+        if self.ended:
+            return False
+        self.text += char
+        return self._tag.startswith(self.text)

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -99,11 +99,23 @@ def with_single_calls(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]
         if not isinstance(calls, list) or len(calls) < 2:
             single.append(message)
             continue
-        results = list(takewhile(lambda each: each.get("role") == "tool", messages[at:]))
+        results = list(takewhile(lambda each: each.get("role") == "tool", map(messages.__getitem__, range(at, len(messages)))))
         at += len(results)
-        for n, call in enumerate(calls):
-            call_id = call.get("id") if isinstance(call, dict) else None
-            own = [result for result in results if n == len(calls) - 1 or call_id is not None and result.get("tool_call_id") == call_id]
-            results = [result for result in results if result not in own]
+        owned = results_by_call(calls, results)
+        for n, (call, own) in enumerate(zip(calls, owned, strict=True)):
             single += [{**(message if n == 0 else {"role": message["role"]}), "tool_calls": [call]}, *own]
     return single
+
+
+def results_by_call(calls: Sequence[Any], results: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Of each call, the results that name it; of the last, those that name no other as well."""
+    places: dict[Any, int] = {}
+    for n, call in enumerate(calls):
+        call_id = call.get("id") if isinstance(call, dict) else None
+        if isinstance(call_id, Hashable) and call_id is not None:
+            places.setdefault(call_id, n)
+    owned: list[list[dict[str, Any]]] = [[] for _ in calls]
+    for result in results:
+        name = result.get("tool_call_id")
+        owned[places.get(name, -1) if isinstance(name, Hashable) else -1].append(result)
+    return owned

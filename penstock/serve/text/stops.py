@@ -3,6 +3,7 @@
 The answer ends at the stop string that begins earliest; of two that begin together, the one that is complete first. The result
 depends on the text alone, never on how it was cut into pushes. Text is held back only while it may be part of a stop string.
 """
+from collections import deque
 from dataclasses import dataclass
 
 from penstock.core.errors import RequestError
@@ -15,18 +16,21 @@ class Match:
 
 
 class Prefixes:
-    """How much of one stop string the text ends in, kept character by character (Knuth, Morris and Pratt, 1977)."""
+    """How much of one stop string the text ends in, kept character by character (Knuth, Morris and Pratt, 1977).
+
+    Of the stop string no more is looked at than the text has been the beginning of: it may be as long as a request.
+    """
 
     def __init__(self, stop: str) -> None:
         self.stop = stop
         self.length = 0  # the longest end of the text that is a beginning of `stop`
-        self._shorter = [0] * (len(stop) + 1)  # the longest proper beginning of stop[:n] that is also its end
-        for n in range(1, len(stop)):
-            self._shorter[n + 1] = self._extend(self._shorter[n], stop[n])
+        self._shorter = [0, 0]  # by n, up to the largest `length` so far: the longest proper beginning of stop[:n] that is also its end
 
     def push(self, char: str) -> bool:
         """Whether `stop` is complete with this character."""
         self.length = self._extend(self.length, char)
+        if self.length == len(self._shorter):
+            self._shorter.append(self._extend(self._shorter[-1], char))
         return self.length == len(self.stop)
 
     def clear(self) -> None:
@@ -47,7 +51,7 @@ class StopChecker:
         self.matched: str | None = None  # the stop string that ended the text
         self._include = include
         self._prefixes = [Prefixes(stop) for stop in dict.fromkeys(stops)]
-        self._held = ""
+        self._held: deque[str] = deque()  # pieces
         self._emitted = 0  # characters before `_held`
         self._searched = 0  # characters
         self._best: Match | None = None  # complete, but one that began earlier may still become complete
@@ -60,7 +64,8 @@ class StopChecker:
         """
         if self.matched is not None:
             return "", self.matched
-        self._held += text
+        if text:
+            self._held.append(text)
         if not active or not self._prefixes:
             for prefix in self._prefixes:
                 prefix.clear()
@@ -94,11 +99,15 @@ class StopChecker:
     def _cut(self, match: Match) -> str:
         self.matched = match.stop
         emitted = self._emit(match.start + (len(match.stop) if self._include else 0))
-        self._held = ""
+        self._held.clear()
         return emitted
 
     def _emit(self, until: int) -> str:
-        emitted = self._held[: until - self._emitted]
-        self._held = self._held[len(emitted) :]
-        self._emitted += len(emitted)
-        return emitted
+        pieces: list[str] = []
+        while self._held and self._emitted < until:
+            piece, wanted = self._held.popleft(), until - self._emitted
+            if len(piece) > wanted:
+                self._held.appendleft(piece[wanted:])
+            pieces.append(piece[:wanted])
+            self._emitted += len(pieces[-1])
+        return "".join(pieces)

@@ -8,7 +8,7 @@ from pathlib import Path
 import tokenizers
 
 from penstock.core.errors import RequestError
-from penstock.serve.text.detokenize import Detokenizer
+from penstock.serve.text.detokenize import Detokenizer, last_shown
 from penstock.serve.text.facts import TokenizerFacts
 from penstock.serve.text.folder import read_folder
 from penstock.serve.text.gguf import read_gguf
@@ -67,6 +67,11 @@ class Tokenizer:
     def detokenizer(self, skip_special_tokens: bool = True, prompt_ids: Sequence[int] = ()) -> Detokenizer:
         """For the tokens of one text, bit by bit, behind those of its prompt."""
         return Detokenizer(self.pieces, self.special_ids if skip_special_tokens else frozenset(), prompt_ids)
+
+    def shown_end(self, prompt_ids: Sequence[int], skip_special_tokens: bool = True) -> tuple[int, ...]:
+        """The last few tokens of a prompt that show: of these alone, `detokenizer` makes what it makes of all. Where a prompt has many
+        answers and tokens that do not show, they are found once."""
+        return last_shown(self.pieces, self.special_ids if skip_special_tokens else frozenset(), prompt_ids)
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
         """The text of the tokens; ids without a token add nothing, bytes that are no character show as U+FFFD."""

@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 
 from penstock.compute.decoding.adjust import change, changes
+from penstock.compute.decoding.state import RowState
+from penstock.core.types import SamplingParams, SeqInfo
 
 VOCAB = 40
 
@@ -116,3 +118,13 @@ def test_state_counts_only_the_output(row):
 ])
 def test_plain_rows_are_those_that_only_take_a_token_of_the_model_s_logits(row, params, plain):
     assert row(**params).plain is plain
+
+
+def test_each_fork_of_a_long_prompt_is_counted_at_once(monkeypatch):
+    """A request has as many as 128, each with a prompt of its own for the repetition penalty."""
+    monkeypatch.setattr(RowState, "_seen_index", None)
+    state = RowState(SeqInfo(SamplingParams(repetition_penalty=2.0), (5, 3, 5, 9, 3), 0))
+    assert ([*state.seen_ids], [*state.seen_counts]) == ([5, 3, 9], [0, 0, 0])
+    monkeypatch.undo()
+    state.extend([9, 7, 9])
+    assert ([*state.seen_ids], [*state.seen_counts]) == ([5, 3, 9, 7], [0, 0, 2, 1])

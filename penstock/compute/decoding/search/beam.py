@@ -4,7 +4,7 @@ The semantics are those of Hugging Face's `generate(num_beams=...)`. The score o
 length_penalty, where length is the number of output tokens, the one that ended it included. Of a step's candidates, only the `beam_width`
 likeliest may end a hypothesis; of the others, the `beam_width` likeliest are kept.
 """
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
 
@@ -68,7 +68,7 @@ class BeamSearch:
 
     def advance(self, candidates: Sequence[Sequence[tuple[int, float]]]) -> Step:
         """`candidates[i]`: the likeliest next tokens of live hypothesis i (fork i of the last step) with their log-probabilities;
-        (1 + max(1, len(stop_ids))) * beam_width of each suffice for an exact search. Candidates of -inf are impossible and ignored.
+        beam_width + max(1, len(stop_ids)) of each suffice for an exact search. Candidates of -inf are impossible and ignored.
 
         Raises ValueError if the search is done, and unless there is one list of candidates for each live hypothesis.
         """
@@ -91,9 +91,23 @@ class BeamSearch:
     def _rank(self, candidates: Sequence[Sequence[tuple[int, float]]]) -> list[Fork]:
         """The continuations that can matter, likeliest first; ties go to the earlier parent, then to the lower token."""
         forks = [Fork(parent, token, logprob, self._live[parent].cumulative_logprob + logprob)
-                 for parent, row in enumerate(candidates) for token, logprob in row if logprob != float("-inf")]
+                 for parent, row in enumerate(candidates) for token, logprob in self._of_use(row)]
         forks.sort(key=lambda fork: (-fork.cumulative_logprob, fork.parent, fork.token))
-        return forks[: self._beam_width * (1 + max(1, len(self._stop_ids)))]
+        return forks
+
+    def _of_use(self, row: Sequence[tuple[int, float]]) -> Iterator[tuple[int, float]]:
+        """Of one hypothesis's candidates, the first `beam_width`, and of those that do not end it the first `beam_width`: others have too
+        many before them to end among the best, or to live on."""
+        num_lasting = 0
+        for place, (token, logprob) in enumerate(row):
+            if place >= self._beam_width and num_lasting == self._beam_width:
+                return
+            if logprob == float("-inf"):
+                continue
+            lasts = token not in self._stop_ids
+            num_lasting += lasts
+            if lasts or place < self._beam_width:
+                yield token, logprob
 
     def _split(self, ranked: Sequence[Fork]) -> tuple[list[Fork], list[Hypothesis]]:
         """The forks that live on, and the hypotheses that end."""

@@ -14,7 +14,7 @@ from penstock.serve.api.rendering import Rendered
 from penstock.serve.api.responses.asked import Asked
 from penstock.serve.api.responses.items import unmarked
 from penstock.serve.api.responses.output import BEGUN, COMPLETE, INCOMPLETE, Output, Told
-from penstock.serve.api.stream import compact, logged, server_event
+from penstock.serve.api.stream import compact, logged, server_event, size_of
 from penstock.serve.api.usage import response_usage, score_object
 from penstock.serve.engine.requests import Delta, Usage
 from penstock.serve.text.answer import ContentDelta, Event
@@ -31,7 +31,7 @@ class Answer:
         self._desk = desk
         self._owner = owner
         self._asked = asked
-        self._choice = Choice(desk, asked.wish, prompt)
+        self._choice = Choice(desk, asked.wish, prompt.text, prompt.token_ids)
         self._output = Output(made)
         self._shown = Shown(self._choice)
         self._end = Delta(0)
@@ -41,9 +41,13 @@ class Answer:
 
     async def whole(self, call: Call) -> dict[str, Any]:
         deltas = [delta async for _, delta in call.deltas()]
-        size = len(deltas) * (1 + (self._asked.wish.num_top or 0))
-        await self._desk.work.run(size, lambda: [self._add(delta) for delta in deltas])
+        num_tokens = sum(len(delta.token_ids) for delta in deltas)
+        await self._desk.work.run(size_of(num_tokens, self._asked.wish.num_top), lambda: [self._add(delta) for delta in deltas])
         return await self._complete()
+
+    @property
+    def size(self) -> int:
+        return self._asked.size + size_of(self._choice.num_tokens, self._asked.wish.num_top)
 
     async def events(self, call: Call) -> AsyncIterator[str]:
         """Nothing is said before the answer begins, so that what is refused until then is answered with its own status."""
@@ -51,22 +55,23 @@ class Answer:
             async for _, delta in call.deltas():
                 if not self._num_events:
                     for kind in ("response.created", "response.in_progress"):
-                        yield self._event({"type": kind, "response": self._object(BEGUN)})
-                for told in self._add(delta):
-                    yield self._event(told)
+                        yield await self._event({"type": kind, "response": self._object(BEGUN)}, self._asked.size)
+                size = size_of(len(delta.token_ids), self._asked.wish.num_top)
+                for told in await self._desk.work.run(size, self._add, delta):
+                    yield await self._event(told, size if delta.finish_reason is None else self.size)
             response = await self._complete()
-            yield self._event({"type": f"response.{response['status']}", "response": response})
+            yield await self._event({"type": f"response.{response['status']}", "response": response}, self.size)
         except ClientGone:
             raise
         except Exception as error:
             if not self._num_events:
                 raise
-            yield self._event({"type": "response.failed", "response": self._failed(logged(error))})
+            yield await self._event({"type": "response.failed", "response": self._failed(logged(error))}, self.size)
 
-    def _event(self, told: Told) -> str:
+    async def _event(self, told: Told, size: int) -> str:
         event = {"type": told["type"], "sequence_number": self._num_events, **told}
         self._num_events += 1
-        return server_event(compact(event), told["type"])
+        return server_event(await self._desk.work.run(size, compact, event), told["type"])
 
     def _add(self, delta: Delta) -> list[Told]:
         self._usage = delta.usage or self._usage
@@ -86,7 +91,7 @@ class Answer:
         response = self._object(INCOMPLETE if cut else COMPLETE) | {
             "completed_at": None if cut else int(time.time()), "incomplete_details": CUT if cut else None, "usage": usage} | scored
         if self._asked.stored:
-            size = 4 * (self._usage.prompt_tokens + self._usage.completion_tokens * (1 + (self._asked.wish.num_top or 0)))  # bytes, or more
+            size = self.size + size_of(self._usage.prompt_tokens)
             answer, items = await self._desk.work.run(size, lambda: (encoded(response), encoded([*map(unmarked, self._asked.items)])))
             self._desk.store.put(self._owner, response["id"], answer, items)
         return response

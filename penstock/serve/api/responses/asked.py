@@ -14,7 +14,7 @@ from penstock.serve.api.responses.functions import read_functions
 from penstock.serve.api.responses.items import Item, calls_of, read_items
 from penstock.serve.api.responses.store import Kept
 from penstock.serve.api.responses.transcript import transcribed
-from penstock.serve.api.schema import MAX_LOGPROBS, Streaming, read_params
+from penstock.serve.api.schema import MAX_LOGPROBS, Received, Streaming, read_params
 from penstock.serve.api.structure import Asked as Structure
 from penstock.serve.api.structure import check_keys, of_format, read_structure
 from penstock.serve.api.values import Values, show
@@ -42,10 +42,12 @@ class Asked:
     places: Sequence[str]
     stored: bool
     repeated: Mapping[str, Any]
+    size: int  # of the request, in bytes
 
 
-def read_asked(desk: Desk, body: Mapping[str, Any], before: Kept | None, made: str) -> Asked:
+def read_asked(desk: Desk, received: Received, before: Kept | None, made: str) -> Asked:
     """`before`: what the request continues. `made`: ends ids of items that came without. Raises RequestError for what cannot be obeyed."""
+    body = received.body
     check_number(desk, body, "input")
     earlier: list[Item] = [] if before is None else [*json.loads(before.items), *json.loads(before.answer)["output"]]
     items = read_items(body, calls_of(earlier), made)
@@ -61,7 +63,7 @@ def read_asked(desk: Desk, body: Mapping[str, Any], before: Kept | None, made: s
         conversation = with_effort(desk, body, converse(desk, body, messages, read_functions(body)))
     wish = read_wish(desk, body, conversation)
     stored = values.boolean("store", True)
-    return Asked(wish, conversation, [*earlier, *items], places, stored, repeated(body, wish.params) | {"store": stored})
+    return Asked(wish, conversation, [*earlier, *items], places, stored, repeated(body, wish.params) | {"store": stored}, received.size)
 
 
 def with_effort(desk: Desk, body: Mapping[str, Any], conversation: Conversation) -> Conversation:

@@ -24,7 +24,7 @@ async def create(desk: Desk, http: HttpRequest) -> Response:
     previous = Values(body).text("previous_response_id", None)
     before = None if previous is None else find(desk, http, previous, "previous_response_id")
     size = received.size + (0 if before is None else before.size)
-    asked = await desk.work.run(size, read_asked, desk, body, before, made)
+    asked = await desk.work.run(size, read_asked, desk, received, before, made)
     placing = read_placing(body, http, arrived_s)
     prompt = await desk.work.run(size, rendered, desk, asked)
     check_room(desk, len(prompt.token_ids), asked.wish.params, "input", MAX_NAME)

@@ -41,7 +41,7 @@ async def input_items(desk: Desk, http: HttpRequest) -> Response:
         raise RequestError(f"order must be asc or desc, not {show(order)}", param="order")
     ordered = items if order == "asc" else items[::-1]
     begin = 0 if "after" not in query else 1 + place_of(query["after"], ordered)
-    return json_response(page(ordered, begin, begin + int(limit)))
+    return await desk.work.run(kept.size, lambda: json_response(page(ordered, begin, begin + int(limit))))
 
 
 def place_of(name: str, items: list[dict[str, Any]]) -> int:

@@ -32,7 +32,9 @@ class Transcript:
         elif item["role"] == "assistant":
             message = self._turn(place, goes_on=False)
             before, text = message.get("content"), texts_of(item["content"])
-            message["content"] = text if not before else [*parts_of(before), *parts_of(text)]
+            message["content"] = parts_of(before) if before else text
+            if before:
+                message["content"] += parts_of(text)  # in place: the list is the message's own
             marked(message, item)
         else:
             role = self._developer if item["role"] == "developer" else item["role"]

@@ -20,6 +20,7 @@ class ThinkParser(StateReader):
         super().__init__(self._read_start)
         self._opened = prompt.rstrip().endswith(OPEN)
         self._begun = False  # whether the reasoning, or after it the content, has shown anything
+        self._blank: list[str] = []  # white space before `_waiting` that may have to be shown
         self.answer_at: int | None = None
 
     @classmethod
@@ -34,7 +35,8 @@ class ThinkParser(StateReader):
     def finish(self) -> list[Event]:
         if self._read == self._read_start and not self._opened:
             self.answer_at = 0
-        text, self._waiting = self._waiting, ""
+        text, self._waiting = "".join(self._blank) + self._waiting, ""
+        self._blank.clear()
         if not text:
             return []
         reasoning = self._read == self._read_reasoning or (self._read == self._read_start and self._opened)
@@ -42,17 +44,21 @@ class ThinkParser(StateReader):
 
     def _read_start(self, text: str, events: list[Event]) -> str:
         """The opening tag, or what shows that there is none."""
-        text, self._waiting = self._waiting + text, ""
-        begun = text.lstrip()
+        begun = self._waiting + text if self._waiting else text.lstrip()
+        self._blank.append(text[: len(self._waiting) + len(text) - len(begun)])
+        self._waiting = ""
         if begun.startswith(OPEN):
             self._read = self._read_reasoning
+            self._blank.clear()
             return begun.removeprefix(OPEN)
         if OPEN.startswith(begun):
-            self._waiting = text
+            self._waiting = begun
             return ""
         self._read = self._read_reasoning if self._opened else self._read_content
         self._begun = not self._opened
         self.answer_at = None if self._opened else 0
+        text = "".join(self._blank) + begun
+        self._blank.clear()
         return text
 
     def _read_reasoning(self, text: str, events: list[Event]) -> str:
@@ -61,11 +67,15 @@ class ThinkParser(StateReader):
         blank = found.before[len(shown) :]
         shown = shown if self._begun else shown.lstrip()
         if shown:
-            events.append(ReasoningDelta(shown))
+            events.append(ReasoningDelta("".join(self._blank) + shown))
+            self._blank.clear()
             self._begun = True
         if found.tag is None:
-            self._waiting = (blank if self._begun else "") + found.after
+            if self._begun:
+                self._blank.append(blank)
+            self._waiting = found.after
             return ""
+        self._blank.clear()
         self._waiting, self._begun = "", False
         self._read = self._read_content
         self.answer_at = self._num_pushed - len(found.after)

@@ -1,6 +1,6 @@
 """A function's arguments as keywords, `a=1, b="x"`: a grammar made of the properties that its parameters name."""
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,8 @@ class Root:
     @property
     def names(self) -> list[str]:
         """Without those that can never be given."""
-        given = [name for name, schema in self.properties.items() if schema is not False or name in self.required]
+        required = frozenset(self.required)
+        given = [name for name, schema in self.properties.items() if schema is not False or name in required]
         return list(dict.fromkeys((*given, *self.required)))
 
     def place_of(self, name: str) -> str | None:
@@ -61,7 +62,7 @@ def keywords(function: Function, called: str) -> list[str]:
     return [*rules, *(f'{called}_{part}{len(values_by_name)}: ""' for part in ("first", "rest"))]
 
 
-def promised(function: Function) -> tuple[dict[str, str], Sequence[str]]:
+def promised(function: Function) -> tuple[dict[str, str], Collection[str]]:
     """The arguments of a function, each with a rule for its value, and the names of those that must be given. Raises RequestError."""
     whose, field = f"the parameters of the function {function.name!r}", f"{function.field}.parameters"
     try:
@@ -71,7 +72,7 @@ def promised(function: Function) -> tuple[dict[str, str], Sequence[str]]:
     if fault := fault_of(root):
         raise RequestError(f"{whose} have {fault}, which keyword arguments, the model's format, cannot express", field)
     places = {name: root.place_of(name) for name in root.names}
-    return {name: ANY if place is None else function.part(place) for name, place in places.items()}, root.required
+    return {name: ANY if place is None else function.part(place) for name, place in places.items()}, frozenset(root.required)
 
 
 def named(function: Function) -> dict[str, str]:

@@ -5,7 +5,7 @@ from penstock.compute.decoding.grammar.syntax import literal
 from penstock.serve.text.answer import ContentDelta, Event
 from penstock.serve.text.calls import CallReader, NewId, new_call_id
 from penstock.serve.text.json_object import BLANK, State
-from penstock.serve.text.markup import ContentWriter
+from penstock.serve.text.markup import Begun, ContentWriter
 from penstock.serve.text.tools.rules import Function, Wanted, not_begun_by
 
 PYTHON_TAG = "<|python_tag|>"  # may stand before the first call
@@ -21,7 +21,8 @@ class Llama3JsonParser:
     def __init__(self, new_id: NewId = new_call_id, sure: bool = False) -> None:
         self._content = ContentWriter()
         self._calls = CallReader(new_id, self._content, KEYS, sure=sure)
-        self._between = ""  # white space, the python tag, separators: markup only if a call follows
+        self._between: list[str] = []  # white space, the python tag, separators: markup only if a call follows
+        self._tag = Begun(PYTHON_TAG)
         self._in_call = False
         self._plain = False
 
@@ -50,29 +51,28 @@ class Llama3JsonParser:
                 self._plain = reading.state is State.BROKEN
             elif text[0] == "{" and self._may_begin():
                 self._in_call = True
-                self._calls.begin(self._between)
-                self._between = ""
-            elif self._fits(self._between + text[0]):
-                self._between += text[0]
+                self._calls.begin("".join(self._between))
+                self._between.clear()
+            elif self._fits(text[0]):
+                self._between.append(text[0])
                 text = text[1:]
             else:
                 self._plain = True
         if self._plain:
-            text, self._between = self._between + text, ""
+            text = "".join(self._between) + text
+            self._between.clear()
             events += self._content.finish()
             return [*events, ContentDelta(text)] if text else events
         return events
 
     def finish(self) -> list[Event]:
         events = self._calls.finish()
-        rest = "" if self._calls.num_calls else self._between
+        rest = "" if self._calls.num_calls else "".join(self._between)
         return [*events, *self._content.finish(), *([ContentDelta(rest)] if rest else [])]
 
-    def _fits(self, between: str) -> bool:
-        """Whether this may stand before a call."""
-        if self._calls.num_calls:
-            return not between.strip(SEPARATORS)
-        return PYTHON_TAG.startswith(between.strip(BLANK)) or between.strip(BLANK) == PYTHON_TAG
+    def _fits(self, char: str) -> bool:
+        """Whether this may stand before a call, behind what is there."""
+        return char in SEPARATORS if self._calls.num_calls else self._tag.push(char)
 
     def _may_begin(self) -> bool:
-        return bool(self._calls.num_calls) or self._between.strip(BLANK) in ("", PYTHON_TAG)
+        return bool(self._calls.num_calls) or self._tag.text in ("", PYTHON_TAG)

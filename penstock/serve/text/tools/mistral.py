@@ -33,6 +33,8 @@ class MistralParser(StateReader):
         self._content = ContentWriter()
         self._calls = CallReader(new_id, self._content, sure=sure)
         self._in_list = False
+        self._between: list[str] = []  # what stands between two calls of a list, as far as it has come
+        self._has_comma = False  # whether a comma is among that
 
     @classmethod
     def suits(cls, template: str) -> bool:
@@ -55,10 +57,7 @@ class MistralParser(StateReader):
             "answer: opening rest | TEXT?", *wanted.until(TAG, "opening")])
 
     def finish(self) -> list[Event]:
-        rest = self._waiting
-        if self._in_list and not rest.strip(BLANK + ","):
-            rest = ""
-        events = [*self._content.write(rest), *self._calls.finish()]
+        events = [*self._content.write(self._waiting), *self._calls.finish()]
         if self._calls.num_calls:
             self._content.trim()
         return [*events, *self._content.finish()]
@@ -99,21 +98,26 @@ class MistralParser(StateReader):
             self._in_list = False
         if reading.state is not State.OPEN:
             self._read = self._read_list if self._in_list else self._read_content
+            self._has_comma = False
         return reading.rest
 
     def _read_list(self, text: str, events: list[Event]) -> str:
         """Between two calls of a list, or behind the last."""
-        for at, char in enumerate(text):
-            if char == "{" and self._waiting.strip(BLANK) == ",":
-                return self._begin(text[at:], None)
-            if char == "]" and not self._waiting.strip(BLANK):
-                self._waiting, self._in_list = "", False
-                self._read = self._read_content
-                return text[at + 1 :]
-            if (self._waiting + char).strip(BLANK) not in ("", ","):
-                return self._give_back(text[at:], events)
-            self._waiting += char
-        return ""
+        rest = text.lstrip(BLANK)
+        self._between.append(text[: len(text) - len(rest)])
+        if not rest:
+            return ""
+        if rest[0] == "," and not self._has_comma:
+            self._has_comma = True
+            self._between.append(",")
+            return rest[1:]
+        ends = rest[0] == "]" and not self._has_comma
+        begins = rest[0] == "{" and self._has_comma
+        self._waiting = "" if ends else "".join(self._between)
+        self._between.clear()
+        if begins:
+            return self._begin(rest, None)
+        return self._give_back(rest[ends:], events)
 
     def _give_back(self, text: str, events: list[Event]) -> str:
         events += self._content.write(self._waiting)

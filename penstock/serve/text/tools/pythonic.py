@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal
+from functools import cached_property
 from math import isinf
 from typing import ClassVar, Optional
 
@@ -11,14 +12,16 @@ from penstock.compute.decoding.grammar.syntax import literal
 from penstock.serve.text.answer import ContentDelta, Event, ToolCallArguments, ToolCallStart
 from penstock.serve.text.calls import NewId, new_call_id
 from penstock.serve.text.json_object import BLANK, NUMBER
+from penstock.serve.text.markup import Begun
 from penstock.serve.text.tools.keywords import is_name, keywords
 from penstock.serve.text.tools.rules import Function, Wanted, not_begun_by
 
 START, END = "<|python_start|>", "<|python_end|>"  # Llama 4 may write the list between these
 WORDS = ("true", "false", "null")  # JSON's, which models mix in
-STRING = r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'"
-STRING_OR_LONG = re.compile(rf"({STRING})|(?<![\w.])(?<!\d[eE][+-])[1-9](?:_?[0-9]){{4000,}}(?![\w.])", re.DOTALL)  # an integer
+STRING = r"\"(?:\\.|[^\"\\])*+\"?|'(?:\\.|[^'\\])*+'?"  # or what has begun as one and does not end, which is no call
+STRING_OR_LONG = re.compile(rf"({STRING}|#[^\n]*)|(?<![\w.])(?<!\d[eE][+-])[1-9](?:_?[0-9]){{4000,}}(?![\w.])", re.DOTALL)  # an integer
 PARAMETER = re.compile(rf"{STRING}|#[^\n]*|(?<=[(,\s])([^\s=,()\[\]{{}}\"'#]++)(?=\s*=(?!=))", re.DOTALL)
+MAX_BITS = 65536  # of an integer in hexadecimal, octal or binary: the time to write it in decimal grows with the square of these
 PAIRS = {"(": ")", "[": "]", "{": "}"}
 
 Step = Callable[[str], Optional["Step"]]
@@ -46,6 +49,7 @@ class PythonicParser:
         self._open: list[str] = []  # the closing bracket of each open one
         self._quote = ""
         self._escaped = False
+        self._tag = Begun(START)
 
     @classmethod
     def suits(cls, template: str) -> bool:
@@ -89,10 +93,9 @@ class PythonicParser:
         self._raw = []
 
     def _at_start(self, char: str) -> Step | None:
-        begun = "".join(self._raw).strip(BLANK)
-        if begun in ("[", START + "["):
+        if char == "[" and not self._tag.ended and self._tag.text in ("", START):
             return self._before_name
-        return self._at_start if START.startswith(begun) else None
+        return self._at_start if self._tag.push(char) else None
 
     def _before_name(self, char: str) -> Step | None:
         if char in BLANK:
@@ -133,17 +136,17 @@ class PythonicParser:
 
     def _after_call(self, char: str) -> Step | None:
         if char == "]":
-            self._raw = []
+            self._raw, self._tag = [], Begun(END)
             return self._at_end
         if char == ",":
             return self._before_name
         return self._after_call if char in BLANK else None
 
     def _at_end(self, char: str) -> Step | None:
-        begun = "".join(self._raw).strip(BLANK)
-        if begun == END:
-            self._raw = []
-        return self._at_end if END.startswith(begun) else None
+        fits = self._tag.push(char)
+        if self._tag.text == END:
+            self._raw, self._tag = [], Begun(END)
+        return self._at_end if fits else None
 
 
 def read_call(source: str) -> tuple[str, str] | None:
@@ -158,7 +161,8 @@ def read_call(source: str) -> tuple[str, str] | None:
         call = ast.parse(source, mode="eval").body
         if not isinstance(call, ast.Call) or call.args or [keyword.arg for keyword in call.keywords] != [*names]:
             return None
-        values = {names[str(keyword.arg)]: as_json(keyword.value, source) for keyword in call.keywords}
+        written_as = Source(source)
+        values = {names[str(keyword.arg)]: as_json(keyword.value, written_as) for keyword in call.keywords}
         written = as_object(values)
         written.encode()  # half a surrogate pair could not be sent
         return (name, written) if is_name(name) and len(values) == len(names) else None
@@ -179,21 +183,36 @@ def renamed(source: str) -> tuple[str, dict[str, str]]:
     return PARAMETER.sub(rename, source), names
 
 
+class Source:
+    """Where the nodes of a syntax tree stand."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    @cached_property
+    def _lines(self) -> list[bytes]:
+        return self._text.replace("\r\n", "\n").replace("\r", "\n").encode().split(b"\n")
+
+    def of(self, node: ast.expr) -> str:
+        """As it was written; of a node on one line."""
+        return self._lines[node.lineno - 1][node.col_offset : node.end_col_offset].decode()
+
+
 def as_object(texts: Mapping[str, str]) -> str:
     """Values in JSON, by their names."""
     return "{" + ", ".join([f"{json.dumps(name, ensure_ascii=False)}: {text}" for name, text in texts.items()]) + "}"
 
 
-def as_json(node: ast.expr, source: str) -> str:
+def as_json(node: ast.expr, source: Source) -> str:
     """A literal in JSON. A number that no double holds stays as it was written. Raises ValueError for anything else."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str | int | float | bool | None):
         if isinstance(node.value, float) and isinf(node.value):
-            written = (ast.get_source_segment(source, node) or "").removesuffix(".")
+            written = source.of(node).removesuffix(".")
             if NUMBER.fullmatch(written):
                 return written
-        if type(node.value) is int:
+        if type(node.value) is int and node.value.bit_length() <= MAX_BITS:
             return f"{Decimal(node.value):f}"  # str refuses those of more than 4,300 digits, which hexadecimal ones may have
-        return json.dumps(node.value, ensure_ascii=False, allow_nan=False)
+        return json.dumps(node.value, ensure_ascii=False, allow_nan=False)  # which refuses longer integers
     if isinstance(node, ast.Name) and node.id in WORDS:
         return node.id
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -207,4 +226,4 @@ def as_json(node: ast.expr, source: str) -> str:
         texts = [as_json(value, source) for value in node.values]
         if all(isinstance(name, str) for name in names):
             return as_object({str(name): text for name, text in zip(names, texts, strict=True)})
-    raise ValueError(f"{ast.unparse(node)} is not a literal")
+    raise ValueError(f"{type(node).__name__} is not a literal")

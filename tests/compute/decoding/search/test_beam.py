@@ -5,8 +5,10 @@ import random
 import numpy as np
 import pytest
 
-from penstock.compute.decoding.search import TABLE
+from penstock.compute.decoding.search import TABLE, beam
 from penstock.compute.decoding.search.beam import BeamSearch, Fork
+from penstock.compute.decoding.state import RowState
+from penstock.core.types import SamplingParams, SeqInfo
 
 EOS = 0
 PAD = 39  # of the tiny Llama
@@ -72,7 +74,7 @@ def test_agrees_with_the_oracle_when_several_tokens_end():
     stops = {0, 3, 5}
     for seed in range(20):
         model = toy_model(seed, 9)
-        search, _ = search_with(model, BeamSearch(3, 6, stops), 4 * 3)
+        search, _ = search_with(model, BeamSearch(3, 6, stops), 3 + 3)
         assert [each.tokens for each in search.best(3)] == [tokens for _, tokens in oracle(model, 3, 6, stop_ids=stops)]
 
 
@@ -203,3 +205,18 @@ def test_agrees_with_transformers(llama, our_beam_search, width, length_penalty,
         longest = max(len(each.tokens) for each in ours)
         assert theirs.sequences[:, len(prompt):].tolist() == [[*each.tokens, *[PAD] * (longest - len(each.tokens))] for each in ours]
         np.testing.assert_allclose([each.score for each in ours], theirs.sequences_scores.numpy(), rtol=1e-4)
+
+
+def test_candidates_that_can_neither_end_nor_live_on_cost_nothing(monkeypatch):
+    width, stops = 4, set(range(1000))
+    search, made = BeamSearch(width, 9, stops), []
+    monkeypatch.setattr(beam, "Fork", lambda *fields: made.append(Fork(*fields)) or made[-1])
+    row = [(token, -1.0 - token / 1000) for token in range(1000 + width)]  # those that end it are the likeliest
+    assert len(search.advance([row[-width:]]).forks) == width
+    assert len(search.advance([row] * width).finished) == width
+    assert len(made) == width + width * 2 * width
+
+
+def test_as_many_candidates_are_reported_as_a_search_needs():
+    info = SeqInfo(SamplingParams(beam_width=128, stop_token_ids=tuple(range(1024))), (1,), 0, (0,), held=True)
+    assert RowState(info).num_candidates == 128 + 1024
