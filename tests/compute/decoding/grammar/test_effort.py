@@ -15,8 +15,8 @@ from penstock.compute.decoding.grammar.schema.records import Arrays
 from penstock.compute.decoding.grammar.schema.settle import Settling
 from penstock.core.errors import RequestError
 from penstock.core.types import StructuredOutputsParams as Wanted
-from tests.bounded import ends_within
 from tests.compute.decoding.grammar.tokens import TOKENS, Tokens, compiler, matcher_of
+from tests.guard import ends
 
 PATTERN_PIECES = ("[a-f]", "(a|b)*", "c{1,7}", "x?", "(ab|cd|ef)+", "[^b]")
 
@@ -226,7 +226,7 @@ def test_of_what_must_come_only_the_beginning_is_spelled_at_once() -> None:
     Wanted(json={}, whitespace_pattern=" {" + "1" * 400_000), Wanted(grammar="start: " + '%json {"type": "null"} ' * 30_000),
 ], ids=["quotes", "lines", "slashes", "white space", "schemas"])
 def test_nothing_is_read_again_and_again(wanted: Wanted) -> None:
-    with ends_within(20), pytest.raises(RequestError):
+    with ends(), pytest.raises(RequestError):
         compiler().compile(wanted)
 
 
