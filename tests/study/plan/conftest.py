@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from penstock.study.plan import rehearsal
 from penstock.study.plan.configuration import Configuration
 from penstock.study.plan.request import Request, plan
 
@@ -16,3 +17,9 @@ def rows_of(model: str, hardware: str, **options: Any) -> list[Configuration]:
 def ask() -> Callable[..., list[Configuration]]:
     """(model, hardware, options of the command) -> configurations."""
     return rows_of
+
+
+@pytest.fixture
+def few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more are played than the least that ever are: for tests that ask what is played, not how close it comes."""
+    monkeypatch.setattr(rehearsal, "REQUESTS", rehearsal.LEAST_REQUESTS)
