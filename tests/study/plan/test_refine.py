@@ -197,7 +197,8 @@ def test_rows_that_come_first_when_others_fall_behind_are_played(
     monkeypatch.setattr(refine, "ROWS", 3)
     monkeypatch.setattr(refine, "MOST_ROWS", 6)
     trace = in_bursts(tmp_path / "bursts.jsonl")
-    asked = {"traffic": trace, "slo": "ttft=3s", "kv_dtype": ("auto",), "prefill_split": False, "pipeline_parallel": "1", "tensor_parallel": "1"}
+    asked = {"traffic": trace, "slo": "ttft=3s", "kv_dtype": ("auto",), "prefill_split": False, "pipeline_parallel": "1",
+             "tensor_parallel": "1"}
     means = ask("llama-2-7b", "l4,a100-80gb-sxm", simulate=False, **asked)
     assert {row.hardware for row in means[:refine.ROWS]} == {"l4"}
     rows = ask("llama-2-7b", "l4,a100-80gb-sxm", **asked)
