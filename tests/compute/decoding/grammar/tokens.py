@@ -1,12 +1,12 @@
 """A tokenizer for tests of grammars: every byte, some words, and how a text is written at random by what a grammar allows."""
 import random
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
 from penstock.compute.decoding.grammar import TABLE
 from penstock.compute.decoding.grammar.compiler import Compiler
-from penstock.compute.decoding.grammar.masks import Masks, Path
 from penstock.compute.decoding.grammar.matcher import Matcher
 from penstock.compute.decoding.grammar.vocabulary import Vocabulary
 from penstock.core.types import SamplingParams, StructuredOutputsParams
@@ -34,6 +34,11 @@ class Tokens:
 
     def weight(self, token_id: int) -> int:
         return 20 if HEAVY & set(self.token_bytes(token_id)) else 5 if token_id == END else 1
+
+    @cached_property
+    def weights(self) -> list[int]:
+        """Of all ids."""
+        return [self.weight(token_id) for token_id in range(SIZE)]
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """The longest words first."""
@@ -72,12 +77,11 @@ def places(mask: np.ndarray) -> list[int]:
     return np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist()
 
 
-def write(matcher: Matcher, masks: Masks, rng: random.Random, most: int = 300, tokens: Tokens = TOKENS) -> str | None:
+def write(matcher: Matcher, rng: random.Random, most: int = 300, tokens: Tokens = TOKENS) -> str | None:
     """A text that the grammar allows, drawn token by token; None where it did not come to its end."""
     taken: list[int] = []
     while matcher.ended is None and len(taken) < most:
-        masks.begin([Path(matcher)])
-        choices = places(masks.take()[0])
-        taken += rng.choices(choices, list(map(tokens.weight, choices)))
+        choices = allowed(matcher)
+        taken += rng.choices(choices, [tokens.weights[token_id] for token_id in choices])
         assert matcher.take(taken[-1:]) == 1
     return tokens.decode(taken) if matcher.ended == "stop" else None
