@@ -44,11 +44,19 @@ class Tokens:
         """The longest words first."""
         data, ids = text.encode(), []
         while data:
-            fitting = [(len(word), at) for at, word in enumerate(self._spelled) if at not in self.special_ids and data.startswith(word)]
-            size, token = max(fitting)
+            word, token = next(each for each in self._longest[data[0]] if data.startswith(each[0]))
             ids.append(token)
-            data = data[size:]
+            data = data[len(word):]
         return ids
+
+    @cached_property
+    def _longest(self) -> dict[int, list[tuple[bytes, int]]]:
+        """Words and their ids by the first byte, the longest first; of two that are alike the later."""
+        found: dict[int, list[tuple[bytes, int]]] = {}
+        for token, word in sorted(enumerate(self._spelled), key=lambda each: (len(each[1]), each[0]), reverse=True):
+            if word and token not in self.special_ids:
+                found.setdefault(word[0], []).append((word, token))
+        return found
 
     def decode(self, ids: Sequence[int]) -> str:
         return b"".join(self.token_bytes(token) for token in ids if token not in self.special_ids).decode()
