@@ -2,7 +2,7 @@
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,6 +34,11 @@ class Source:
     def tree(self) -> ast.Module:
         return ast.parse(self.text, self.path)
 
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """All of the tree."""
+        return tuple(ast.walk(self.tree))
+
     @property
     def lines(self) -> list[str]:
         return self.text.splitlines()
@@ -51,23 +56,26 @@ class Source:
         return f"{self.path}:{line}"
 
     def functions(self) -> Iterator[Function]:
-        return (node for node in ast.walk(self.tree) if isinstance(node, Function))
+        return (node for node in self.nodes if isinstance(node, Function))
 
     def classes(self) -> Iterator[ast.ClassDef]:
-        return (node for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef))
+        return (node for node in self.nodes if isinstance(node, ast.ClassDef))
 
     @cached_property
     def imports(self) -> list[Import]:
-        lazy = {id(inner) for function in self.functions() for inner in ast.walk(function)}
+        bodies = [range(node.lineno, (node.end_lineno or 0) + 1) for node in self.functions()]
         found = []
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
+            if not isinstance(node, ast.Import | ast.ImportFrom):
+                continue
+            lazy = any(node.lineno in body for body in bodies)
             if isinstance(node, ast.Import):
-                found += [Import(alias.name, node.lineno, id(node) in lazy) for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
+                found += [Import(alias.name, node.lineno, lazy) for alias in node.names]
+            else:
                 base = self._base(node)
                 for alias in node.names:
                     inner = f"{base}.{alias.name}"
-                    found.append(Import(inner if is_module(inner) else base, node.lineno, id(node) in lazy, (alias.name,)))
+                    found.append(Import(inner if is_module(inner) else base, node.lineno, lazy, (alias.name,)))
         return found
 
     def _base(self, node: ast.ImportFrom) -> str:
@@ -78,13 +86,13 @@ class Source:
         return ".".join([*package, node.module] if node.module else package)
 
 
-@lru_cache
+@cache
 def is_module(name: str) -> bool:
     path = ROOT / name.replace(".", "/")
     return name.startswith("penstock.") and (path.with_suffix(".py").is_file() or (path / "__init__.py").is_file())
 
 
-@lru_cache
+@cache
 def code() -> tuple[Path, ...]:
     """Every source file of the project, whatever its language."""
     return tuple(sorted(
@@ -92,15 +100,27 @@ def code() -> tuple[Path, ...]:
     ))
 
 
-@lru_cache
+@cache
+def source(path: Path) -> Source:
+    """The same object to everybody who asks, so that it is parsed once."""
+    return Source(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
+
+
+@cache
 def sources(*folders: str) -> tuple[Source, ...]:
     """Every Python file below these folders (all of the project when none is given)."""
     inside = tuple(f"{folder}/" for folder in folders or FOLDERS)
     paths = (path for path in code() if path.suffix == ".py" and path.relative_to(ROOT).as_posix().startswith(inside))
-    return tuple(Source(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")) for path in paths)
+    return tuple(source(path) for path in paths)
 
 
-@lru_cache
+def forget() -> None:
+    """Lets go of all that was read."""
+    for remembered in (source, sources):
+        remembered.cache_clear()
+
+
+@cache
 def tables() -> dict[str, dict[str, str]]:
     """The plug-in tables, read without importing them: module of the folder -> {name: "module:Class"}."""
     found = {}

@@ -87,7 +87,7 @@ def test_tables_are_read_only_where_the_engine_is_wired() -> None:
             continue
         found += [f"{source.at(each.line)} imports the table of {each.module}" for each in source.imports
                   if "TABLE" in each.names and each.module in tables()]
-        found += [f"{source.at(node.lineno)} reads {ast.unparse(node)}" for node in ast.walk(source.tree)
+        found += [f"{source.at(node.lineno)} reads {ast.unparse(node)}" for node in source.nodes
                   if isinstance(node, ast.Attribute) and node.attr == "TABLE"]
     assert not found, report(f"tables are read only in {', '.join(MAY_READ_TABLES)}:", found)
 

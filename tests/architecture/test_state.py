@@ -40,7 +40,7 @@ def changes(tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def test_no_global_statement() -> None:
-    found = [source.at(node.lineno) for source in sources("penstock") for node in ast.walk(source.tree) if isinstance(node, ast.Global)]
+    found = [source.at(node.lineno) for source in sources("penstock") for node in source.nodes if isinstance(node, ast.Global)]
     assert not found, report("no global state: pass it, or keep it in an object:", found)
 
 
@@ -58,7 +58,7 @@ def test_module_level_containers_are_constants() -> None:
 def test_no_ambient_context() -> None:
     found = [
         f"{source.at(node.lineno)} {ast.unparse(node.func)}"
-        for source in sources("penstock") for node in ast.walk(source.tree)
+        for source in sources("penstock") for node in source.nodes
         if isinstance(node, ast.Call) and ast.unparse(node.func) in AMBIENT
     ]
     assert not found, report("no ambient context: what a function needs is an argument:", found)
@@ -68,7 +68,7 @@ def test_only_the_command_line_sets_the_environment() -> None:
     found = [
         source.at(node.lineno)
         for source in sources("penstock") if not source.path.startswith("penstock/cli/")
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if (isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del) and ast.unparse(node.value) == "os.environ")
         or (isinstance(node, ast.Call) and ast.unparse(node.func) in {f"os.environ.{name}" for name in MUTATING} | {"os.putenv"})
     ]
@@ -88,7 +88,7 @@ def test_nothing_branches_on_a_plugins_name() -> None:
     names = plugin_names()
     found = []
     for source in sources("penstock"):
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             said: list[str] = []
             if isinstance(node, ast.Compare):
                 sides = [node.left, *node.comparators]
@@ -104,7 +104,7 @@ def test_nothing_branches_on_a_plugins_class() -> None:
     classes = {target.partition(":")[2] for table in tables().values() for target in table.values()}
     found = [
         f"{source.at(node.lineno)} {ast.unparse(node)}"
-        for source in sources("penstock") for node in ast.walk(source.tree)
+        for source in sources("penstock") for node in source.nodes
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance" and len(node.args) == 2
         and {ast.unparse(kind).rpartition(".")[2] for kind in ast.walk(node.args[1]) if isinstance(kind, ast.expr)} & classes
     ]

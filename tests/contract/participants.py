@@ -29,6 +29,11 @@ class Participant:
         return plugin(options, dtype=self.dtype)
 
     @property
+    def emulated(self) -> bool:
+        """Whether tiles are only acted out, some hundred times slower than they are: fewer numbers do, as long as they reach each path."""
+        return "emulated" in self.text
+
+    @property
     def tolerance(self) -> float:
         return TOLERANCES[self.dtype]
 

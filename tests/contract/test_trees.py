@@ -13,6 +13,7 @@ from tests.contract.stories import Share, Story, batch_of, fill_with_nan, play
 
 SIZE = 16
 PARENTS = (-1, 0, 0, 1, 1, 2, 3, 3, 6)  # two branches of the root, and branches of branches
+LEAVES = sorted(set(range(len(PARENTS))) - set(PARENTS))
 WINDOWED = replace(PLAIN, layers=(LayerSpec(window=7, rope=ROPE), LayerSpec(rope=ROPE)))
 MODELS = {**SPECS, "a narrow window": WINDOWED}
 
@@ -45,7 +46,8 @@ def test_a_branch_is_the_sequence_it_stands_for(participant: Participant, name: 
     fill_with_nan(backend, loaded, program, 20, SIZE)
     backend.step(loaded, batch_of([Share(prompt, 0, table)], SIZE))
     found = backend.step(loaded, tree_batch(drafts, start, table)).logits
-    for row in range(len(PARENTS)):
-        tokens = np.concatenate([prompt, drafts[path(row)]])
+    for leaf in LEAVES:
+        tokens = np.concatenate([prompt, drafts[path(leaf)]])
         alone = play(backend, program, weights, Story((((0, len(tokens)),),)), [tokens])["logits"][0]
-        np.testing.assert_array_equal(found[row], alone[-1], err_msg=f"row {row}")
+        for row in path(leaf):
+            np.testing.assert_array_equal(found[row], alone[start + depth(row)], err_msg=f"row {row}")

@@ -35,8 +35,9 @@ def root_key(salt: str, hash_block: Hash = chain_hash) -> bytes:
 def block_keys(salt: str, tokens: Sequence[int], block_size: int) -> list[bytes]:
     """The names of a prompt's full blocks, as the tree gives them."""
     key, keys = root_key(salt), []
-    for end in range(block_size, len(tokens) + 1, block_size):
-        key = chain_hash(key, tokens[end - block_size : end])
+    told, size = array("q", tokens).tobytes(), block_size * array("q").itemsize
+    for end in range(size, len(told) + 1, size):
+        key = hashlib.blake2b(key + told[end - size : end], digest_size=16).digest()  # chain_hash, of what is encoded at once
         keys.append(key)
     return keys
 
@@ -110,7 +111,11 @@ class RadixTree:
         while node is not None and len(matched) < max_blocks:
             start = len(matched) * size
             block = tuple(tokens[start : start + size])
-            node = node.children.get(self._hash(node.key, block))
+            found = node.children
+            if len(found) == 1:
+                (node,) = found.values()  # which need not be found by its name
+            else:
+                node = found.get(self._hash(node.key, block))
             if node is None or node.tokens != block:
                 break
             matched.append(node)

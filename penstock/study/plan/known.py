@@ -3,6 +3,8 @@ import difflib
 import os
 import tomllib
 from collections.abc import Mapping
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +66,10 @@ def check_weights(name: str, what: str) -> None:
 
 def _config(told: Mapping[str, Any]) -> dict[str, Any]:
     """With null in the fields that `null` lists, as TOML has no word for it."""
-    return {key: value for key, value in told.items() if key not in ("hub", "null")} | dict.fromkeys(told.get("null", ()))
+    fields = {key: deepcopy(value) for key, value in told.items() if key not in ("hub", "null")}
+    return fields | dict.fromkeys(told.get("null", ()))
 
 
+@cache
 def _told() -> dict[str, dict[str, Any]]:
     return tomllib.loads(FILE.read_text(encoding="utf-8"))

@@ -7,7 +7,7 @@ from penstock.decide.kv.blocks import BlockPool, IntegrityError
 from penstock.decide.kv.evict.lfu import Lfu
 from penstock.decide.kv.evict.lru import Lru
 from penstock.decide.kv.evict.slru import Slru
-from penstock.decide.kv.radix import RadixTree, chain_hash
+from penstock.decide.kv.radix import RadixTree, block_keys, chain_hash
 
 SIZE = 2
 
@@ -85,6 +85,22 @@ def test_inserting_what_is_there_returns_the_node_that_is_there():
 def test_the_hash_of_a_block_is_the_same_in_every_process():
     assert chain_hash(b"", (1, 2)).hex() == chain_hash(b"", [1, 2]).hex() == "f59df9f51bfcb52f7ae49756810ec78b"
     assert chain_hash(b"x", (1, 2)) != chain_hash(b"", (1, 2)) != chain_hash(b"", (2, 1))
+
+
+def test_the_names_of_a_prompts_blocks_are_those_of_the_tree():
+    pool, tree = make()
+    for salt in ("", "é"):
+        put(pool, tree, [1, 2, 3, 4, 5, 6, 7], salt=salt)
+        named = [node.key for node in tree.match(salt, [1, 2, 3, 4, 5, 6], 3)]
+        assert len(named) == 3 and block_keys(salt, [1, 2, 3, 4, 5, 6, 7], SIZE) == block_keys(salt, range(1, 7), SIZE) == named
+
+
+def test_an_only_continuation_and_one_of_several_are_found_alike():
+    pool, tree = make()
+    put(pool, tree, [1, 2, 3, 4])
+    assert cached(tree, [1, 2, 3, 4]) == 4 and cached(tree, [1, 2, 4, 3]) == 2
+    put(pool, tree, [1, 2, 5, 6])
+    assert cached(tree, [1, 2, 3, 4]) == cached(tree, [1, 2, 5, 6]) == 4 and cached(tree, [1, 2, 3, 6]) == 2
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@ So it is known what binds it, and a counter cannot tell more than a real engine'
 import random
 from bisect import insort
 from dataclasses import asdict, dataclass
+from functools import cache
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -86,13 +88,15 @@ class Planted:
         self.metrics.watch(self.engine.gauges, None, self.ledger)
         self.tokens = 0
 
-    def run(self, load: Load) -> None:
-        """Until so many seconds are over; what runs then is left."""
-        began_s = self.clock.now()
+    def run(self, load: Load, look_s: float = inf) -> str:
+        """Until so many seconds are over; what runs then is left. What the counters said after `look_s`."""
+        began_s, looked = self.clock.now(), ""
         rng, came, at_s = random.Random(1), 0, began_s
         arrived: dict[str, tuple[float, float | None]] = {}  # when, and when the latest token came
         coming: list[float] = [began_s] * load.users if load.users is not None else []
         while self.clock.now() < began_s + load.seconds:
+            if not looked and self.clock.now() >= began_s + look_s:
+                looked = self.scrape()
             if load.rate is not None:
                 while at_s < self.clock.now() + 1.0:
                     at_s += rng.expovariate(load.rate)
@@ -113,6 +117,7 @@ class Planted:
             num_done = sum(self._take(name, delta, arrived) for name, delta in deltas)
             for _ in range(num_done if load.users is not None else 0):
                 insort(coming, self.clock.now() + (rng.expovariate(1 / load.think_s) if load.think_s else 0.0))
+        return looked
 
     def finish(self) -> None:
         """Answers all who are there; nobody comes."""
@@ -147,3 +152,10 @@ class Planted:
             "limits": None if self.hardware is None else limits_told(self.hardware), "compute_type": "fp32",
             "steps": self.ledger.steps(), "free_memory_bytes": 1e12}
 
+
+@cache
+def served(model: Path, load: Load, **options: Any) -> Planted:
+    """One that has run, and is left as it is: tests share it."""
+    planted = Planted(model, **options)
+    planted.run(load)
+    return planted

@@ -11,7 +11,7 @@ from penstock.study.explain.explanation import Explanation, Moved, explain, need
 from penstock.study.explain.source import Evidence, case_of
 from penstock.study.explain.text import lines
 from penstock.study.measure.counters import growth, values_of
-from tests.study.explain.planted import Load, Planted
+from tests.study.explain.planted import Load, Planted, served
 from tests.study.explain.test_planted import PLANTED, explained
 
 
@@ -64,8 +64,7 @@ def test_formats_are_lossy(model: Path) -> None:
 
 
 def test_limits_that_are_in_doubt_are_told(model: Path) -> None:
-    planted = Planted(model)
-    planted.run(PLANTED["queueing"][0])
+    planted = served(model, PLANTED["queueing"][0], **PLANTED["queueing"][1])
     state = planted.state()
     notes: list[str] = []
     case_of(Evidence(values_of(planted.scrape()), None, state, "planted"), {}, notes)

@@ -1,12 +1,12 @@
 """Users who pause between an answer and their next request, seen in the middle of the traffic through nothing but an engine's counters."""
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.study.explain import levers
-from penstock.study.explain.explanation import Explanation, explain
+from penstock.study.explain.case import Case
+from penstock.study.explain.explanation import explain
 from penstock.study.explain.observed import Lengths
 from penstock.study.explain.source import Evidence, case_of
 from penstock.study.explain.text import lines
@@ -20,10 +20,9 @@ PAUSING = Load(users=24, think_s=1.0, seconds=90.0)  # 8 seats are busy, 3 wait 
 
 def middle(model: Path, load: Load, **options: Any) -> tuple[dict[str, float], Planted]:
     """What the counters gain after the first third."""
-    begun, planted = Planted(model, **options), Planted(model, **options)
-    begun.run(replace(load, seconds=load.seconds / 3))
-    planted.run(load)
-    return growth(values_of(begun.scrape()), values_of(planted.scrape())), planted
+    planted = Planted(model, **options)
+    begun = planted.run(load, look_s=load.seconds / 3)
+    return growth(values_of(begun), values_of(planted.scrape())), planted
 
 
 @pytest.fixture(scope="module")
@@ -31,9 +30,8 @@ def pausing(model: Path) -> tuple[dict[str, float], Planted]:
     return middle(model, PAUSING, max_num_seqs=8)
 
 
-def explained(grown: dict[str, float], planted: Planted, arrivals: str | None = None) -> Explanation:
-    evidence = Evidence(grown, None, planted.state(), "planted", arrivals=arrivals)
-    return explain(case_of(evidence, {}, []), {"larger-batch": BATCH})
+def seen(grown: dict[str, float], planted: Planted, arrivals: str | None = None) -> Case:
+    return case_of(Evidence(grown, None, planted.state(), "planted", arrivals=arrivals), {}, [])
 
 
 def mean(grown: dict[str, float], name: str) -> float:
@@ -42,7 +40,7 @@ def mean(grown: dict[str, float], name: str) -> float:
 
 def test_users_who_pause_are_told_from_requests_that_come_on_their_own(model: Path, pausing: tuple[dict[str, float], Planted]) -> None:
     grown, planted = pausing
-    found = explained(grown, planted)
+    found = explain(seen(grown, planted), {"larger-batch": BATCH})
     traffic, errors, best = found.case.traffic, found.trust.errors, found.recommended[0]
     assert traffic.users == pytest.approx(24, rel=0.2) and traffic.think_s == pytest.approx(1.0, rel=0.4)
     assert f"{traffic.users} users who take turns, each {traffic.think_s:.2g} s after an answer" in "\n".join(lines(found))
@@ -56,7 +54,7 @@ def test_users_who_pause_are_told_from_requests_that_come_on_their_own(model: Pa
 
 def test_whose_turns_are_mostly_pauses_is_served_sooner_not_more(model: Path) -> None:
     grown, planted = middle(model, Load(users=12, think_s=1.0, seconds=240.0), max_num_seqs=4)
-    found = explained(grown, planted)
+    found = explain(seen(grown, planted), {})
     assert found.case.traffic.users == pytest.approx(12, rel=0.2) and found.case.traffic.thinking and found.measure == "ttft_s"
     assert found.trust.doubts == () and abs(found.trust.errors["e2e_s"]) < 0.1
 
@@ -64,17 +62,17 @@ def test_whose_turns_are_mostly_pauses_is_served_sooner_not_more(model: Path) ->
 @pytest.mark.parametrize("rate", [7.0, 10.0, 13.0])
 def test_who_comes_on_his_own_is_not_taken_for_them(model: Path, rate: float) -> None:
     grown, planted = middle(model, Load(rate=rate, seconds=90.0), max_num_seqs=8)
-    assert explained(grown, planted).case.traffic.users is None
+    assert seen(grown, planted).traffic.users is None
 
 
 def test_a_bench_that_sent_them_on_their_own_is_believed(pausing: tuple[dict[str, float], Planted]) -> None:
-    assert explained(*pausing, "poisson:rate=14").case.traffic.users is None
+    assert seen(*pausing, "poisson:rate=14").traffic.users is None
 
 
 def test_as_many_users_as_there_were_where_others_come_in_place_of_those_refused(model: Path) -> None:
     grown, planted = middle(model, Load(rate=12.0, seconds=60.0), max_num_seqs=4)
-    found = explained(grown | {'penstock_requests_total{finish_reason="refused"}': 1.0}, planted)
-    assert found.case.traffic.users == round(found.case.seen.tally.mean_inside) > 50
+    found = seen(grown | {'penstock_requests_total{finish_reason="refused"}': 1.0}, planted)
+    assert found.traffic.users == round(found.seen.tally.mean_inside) > 50
 
 
 def test_pauses_are_told() -> None:

@@ -1,6 +1,7 @@
 """Planted bottlenecks: for each limit an engine that is bound by it, seen through nothing but its counters."""
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from penstock.study.explain.text import lines
 from penstock.study.explain.trust import LEAST_REQUESTS
 from penstock.study.measure.counters import growth, values_of
 from penstock.study.measure.slo import parse_slo
-from tests.study.explain.planted import Load, Planted
+from tests.study.explain.planted import Load, Planted, served
 
 LEVERS = {name: levers.TABLE.load(name)() for name in levers.TABLE}
 PLANTED: Mapping[str, tuple[Load, dict[str, Any]]] = {
@@ -42,12 +43,12 @@ OTHERWISE: Mapping[str, tuple[str, Load, dict[str, Any]]] = {
 }
 
 
+@cache
 def explained(
     model: Path, load: Load, hardware: tuple[str, ...] = (), only: str = "", slo: str = "", **options: Any
 ) -> tuple[Planted, Explanation]:
     """`only`: the lever that is tried; all of them if not given."""
-    planted = Planted(model, **options)
-    planted.run(load)
+    planted = served(model, load, **options)
     notes: list[str] = []
     parts = {name: Catalogue().part(name) for name in hardware}
     evidence = Evidence(values_of(planted.scrape()), None, planted.state(), "planted", parse_slo(slo) if slo else None)
@@ -56,8 +57,7 @@ def explained(
 
 
 def limit(model: Path, load: Load, options: dict[str, Any]) -> str:
-    planted = Planted(model, **options)
-    planted.run(load)
+    planted = served(model, load, **options)
     return case_of(Evidence(values_of(planted.scrape()), None, planted.state(), "planted"), {}, []).limit.name
 
 
@@ -152,8 +152,7 @@ def test_the_gain_that_is_promised_is_the_gain_that_comes(model: Path, name: str
     planted, found = explained(model, load, only=lever, **options)
     best = found.recommended[0]
     assert best.lever == lever and best.gain > LEAST_GAIN and abs(twin_error(found) or 0.0) < 0.05
-    moved = Planted(model, **options | {option: getattr(best.change.way.config, option)})
-    moved.run(load)
+    moved = served(model, load, **options | {option: getattr(best.change.way.config, option)})
     assert moved.tokens / planted.tokens - 1 == pytest.approx(best.gain, rel=0.15)
 
 
@@ -204,8 +203,7 @@ def test_static_batches_are_told_to_go(model: Path) -> None:
     planted, found = explained(model, load, only="batching-mode", **options)
     best = found.recommended[0]
     assert best.lever == "batching-mode" and best.change.option == "--batching continuous" and found.measure == "ttft_s"
-    moved = Planted(model)
-    moved.run(load)
+    moved = served(model, load)
     before, after = (mean(each, "time_to_first_token") for each in (planted, moved))
     assert before / after - 1 == pytest.approx(best.gain, rel=0.15)
 
@@ -221,21 +219,18 @@ def test_more_than_come_are_never_promised(model: Path, rate: float) -> None:
     assert (", of which 7." in told) is (rate > 8) and not found.trust.doubts
     assert found.present.ttft_s == pytest.approx(mean(planted, "time_to_first_token"), rel=0.15)
     seats = int(best.change.option.removeprefix("--max-num-seqs "))
-    moved = Planted(model, max_num_seqs=seats)
-    moved.run(load)
+    moved = served(model, load, max_num_seqs=seats)
     assert best.figures.output_tokens_per_s == pytest.approx(moved.tokens / 60, rel=0.1)
     assert best.figures.ttft_s == pytest.approx(mean(moved, "time_to_first_token"), rel=0.15)
     assert "would shorten mean TTFT to 1/" in found.verdict
 
 
 def test_a_long_queue_of_users_is_no_crowd(model: Path) -> None:
-    _, found = explained(model, Load(users=200, seconds=120.0), only="larger-batch", max_num_seqs=4)
+    _, found = explained(model, Load(users=200, seconds=120.0), only="speculation", max_num_seqs=4)
     assert found.case.traffic.users == 200 and found.measure == "output_tokens_per_s"
     planted = Planted(model, max_num_seqs=4)
-    planted.run(Load(rate=12.0, seconds=110.0))
-    middle = Planted(model, max_num_seqs=4)
-    middle.run(Load(rate=12.0, seconds=100.0))
-    grown = growth(values_of(middle.scrape()), values_of(planted.scrape()))  # five hundred wait, and some more each second
+    begun = planted.run(Load(rate=12.0, seconds=110.0), look_s=100.0)
+    grown = growth(values_of(begun), values_of(planted.scrape()))  # five hundred wait, and some more each second
     traffic = case_of(Evidence(grown, None, planted.state(), "planted"), {}, []).traffic
     assert traffic.users is None and traffic.crowd is not None and traffic.crowd.waiting > 300
 
@@ -245,8 +240,7 @@ def test_a_prefix_cache_is_missed_where_prompts_begin_alike(model: Path) -> None
     planted, found = explained(model, load, only="prefix-caching", prefix_cache=False)
     best = found.recommended[0]
     assert best.change.option == "without --no-prefix-cache" and found.case.traffic.shared == pytest.approx(0.8, abs=0.03)
-    moved = Planted(model)
-    moved.run(load)
+    moved = served(model, load)
     assert moved.tokens / planted.tokens - 1 == pytest.approx(best.gain, rel=0.15) and best.gain > 1
     _, alone = explained(model, replace(load, shared=0), only="prefix-caching", prefix_cache=False)
     assert not alone.recommended and "began alike" in alone.unknown["prefix-caching"]
@@ -266,8 +260,7 @@ def test_who_is_answered_as_he_comes_may_be_answered_sooner(model: Path) -> None
     assert found.case.limit.name == "arrival_limited" and found.measure == "e2e_s" and found.at_the_limit
     assert found.verdict == ("nothing: you are at the limit of demand; more requests would be answered as they come, and without "
                              f"--no-prefix-cache would shorten mean end-to-end time by {1 - 1 / (1 + best.gain):.0%}")
-    moved = Planted(model)
-    moved.run(load)
+    moved = served(model, load)
     before, after = (mean(each, "e2e_request_latency") for each in (planted, moved))
     assert before / after - 1 == pytest.approx(best.gain, rel=0.15) and best.gain > 0.3
 
@@ -324,8 +317,7 @@ def test_a_short_window_is_doubted_in_the_first_lines(model: Path) -> None:
 def test_a_twin_that_is_far_off_is_not_believed(model: Path) -> None:
     """Steps of a state that is not that of the counters."""
     load, options = PLANTED["weight_bandwidth"]
-    planted = Planted(model, **options)
-    planted.run(load)
+    planted = served(model, load, **options)
     state = planted.state()
     slow = [[*each[:-2], 4 * each[-2], each[-1]] for each in state["steps"]]
     case = case_of(Evidence(values_of(planted.scrape()), None, state | {"steps": slow}, "planted"), {}, [])

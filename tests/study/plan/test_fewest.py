@@ -123,14 +123,18 @@ def test_shared_prefixes_take_fewer_replicas_than_means_do(ask: Any, tmp_path: P
 
 
 def test_one_replica_that_stands_for_all_makes_no_fewer_look_crowded(ask: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REQUESTS", 600)
+    monkeypatch.setattr(module, "LEAST_EACH", 60)
     trace = tmp_path / "trace"
     trace.write_text("".join(json.dumps(
-        {"timestamp": 500 * at, "input_length": 2048, "output_length": 8, "hash_ids": [0, 1, 2, 1000 + at]}) + "\n" for at in range(2100)))
+        {"timestamp": 500 * at, "input_length": 2048, "output_length": 8, "hash_ids": [0, 1, 2, 1000 + at]}) + "\n" for at in range(700)))
     asked = {"traffic": str(trace), "rate": 12.0, "slo": "ttft=2s", "chunk": "2048", **LAYOUT}
     together = ask("llama-2-7b", "l4", **asked)[0]
     many = ask("llama-2-7b", "l4", simulate=False, **asked)[0].replicas
+    rehearsed = Rehearsal(EngineConfig(), PACE, Traffic(Load(2048, 8, rate=12.0), read_trace(str(trace))), together.running)
+    assert not rehearsed.alone(many)
     monkeypatch.setattr(module, "LEAST_EACH", module.REQUESTS // many + 1)  # so many are not played together, one less are
-    assert Rehearsal(EngineConfig(), PACE, Traffic(Load(2048, 8, rate=12.0), read_trace(str(trace))), 1.0).alone(many)
+    assert rehearsed.alone(many)
     alone = ask("llama-2-7b", "l4", **asked)[0]
     assert 1 < together.replicas == alone.replicas < many - 1
     number = re.compile(r"[0-9]+(?:[.][0-9]+)?")

@@ -8,6 +8,7 @@ from penstock.core.catalogue.read import Catalogue
 from penstock.study.plan.cost import usd_per_million
 from penstock.study.plan.request import model_of
 
+pytestmark = pytest.mark.usefixtures("models_once")
 Ask = Callable[..., Any]
 A100, H100, L40S, M3, MI300X = "a100-80gb-sxm", "h100-sxm", "l40s", "m3-max", "mi300x"
 H200, GH200 = "h200-sxm", "gh200"

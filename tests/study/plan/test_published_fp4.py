@@ -9,6 +9,7 @@ import pytest
 from penstock.study.plan.known import known_config
 from tests.study.plan.test_published import LENGTHS_OF_2025, steady
 
+pytestmark = pytest.mark.usefixtures("models_once")
 Ask = Callable[..., Any]
 Folder = Callable[[str], str]
 B200, RTX = "b200-sxm", "rtx-5090"

@@ -6,6 +6,7 @@ import pytest
 
 from tests.study.plan.test_published import steady
 
+pytestmark = pytest.mark.usefixtures("models_once")
 Ask = Callable[..., Any]
 H100, H200 = "h100-sxm", "h200-sxm"
 K1, K8 = 1024, 8192

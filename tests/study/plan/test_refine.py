@@ -29,6 +29,7 @@ def this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     calibrated(monkeypatch, lambda config: None)
 
 
+@pytest.mark.usefixtures("few_requests")
 def test_at_a_rate_the_best_rows_are_played_through(ask: Any) -> None:
     rows = ask("llama-2-7b", "l4", rate=1.0, input=200, output=50, slo="ttft=2s,tpot=100ms")
     twin = [row for row in rows if row.predicted_by == "twin"]
@@ -78,7 +79,7 @@ def test_shared_prefixes_of_a_trace_are_found_by_the_twin(ask: Any, tmp_path: Pa
     assert asked("shared", lambda at: [0, 1000 + at]) < 0.8 * asked("apart", lambda at: [2 * at, 2 * at + 1])
 
 
-@pytest.mark.usefixtures("this_machine")
+@pytest.mark.usefixtures("this_machine", "few_requests")
 def test_this_machine_is_one_and_has_the_formats_of_the_engine(ask: Any) -> None:
     rows = ask("llama-2-7b", "here", rate=0.01, input=100, output=20)
     assert {row.devices for row in rows} == {1} and {row.quant for row in rows} == {"none", "int8", "int4"}
@@ -100,13 +101,14 @@ def test_without_a_price_rows_go_by_what_a_device_does(ask: Any) -> None:
     assert priced[0].hardware == "here" and "the cheapest" in priced[0].reason
 
 
+@pytest.mark.usefixtures("few_requests")
 def test_a_model_without_weights_has_no_measured_steps(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(here, "measured_limits", lambda device, threads=None: MACHINE)
     calibrated(monkeypatch, lambda config: pytest.fail("the hub was asked"))
     assert "twin" in {row.predicted_by for row in ask("llama-2-7b", "here", rate=0.01, input=100, output=20)}
 
 
-@pytest.mark.usefixtures("this_machine")
+@pytest.mark.usefixtures("this_machine", "few_requests")
 def test_steps_that_were_measured_here_are_taken_before_the_roofline(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     found = Calibration(Fitted((1, 512), (0.5, 1.0), 0.0, 0.0, 0.0, 0.0), 0.0, 100, 0.0, 0.0)
 
@@ -121,6 +123,7 @@ def test_steps_that_were_measured_here_are_taken_before_the_roofline(ask: Any, m
     assert by["int8"].times_roofline["tpot"] > 1 and not by["int4"].times_roofline
 
 
+@pytest.mark.usefixtures("few_requests")
 def test_only_what_calibrate_times_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     found = Calibration(Fitted((1, 512), (0.5, 1.0), 0.0, 0.0, 0.0, 0.0), 0.0, 100, 0.0, 0.0)
 
@@ -175,6 +178,7 @@ def test_a_replica_of_many_gets_its_share_however_many_there_are() -> None:
     assert shares[0] == pytest.approx(1, abs=0.1) and shares[1] == pytest.approx(500**-0.5, rel=0.1)  # dealt in turn, they come evenly
 
 
+@pytest.mark.usefixtures("few_requests")
 def test_a_row_at_the_edge_of_its_slo_says_so(ask: Any) -> None:
     """One whose steps may not take a tenth longer than they are said to."""
     asked = {"rate": 1.0, "input": 200, "output": 50, "quant": ("none",), "kv_dtype": ("auto",), "max_devices": 1, "chunk": "512"}
@@ -187,10 +191,14 @@ def test_a_row_at_the_edge_of_its_slo_says_so(ask: Any) -> None:
     assert f"edge: {near.edge_told}" in parts(near, {})
 
 
-def test_rows_that_come_first_when_others_fall_behind_are_played(ask: Any, tmp_path: Path) -> None:
+def test_rows_that_come_first_when_others_fall_behind_are_played(
+        ask: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bursts of which arithmetic knows nothing: what is cheapest by means takes replicas that make others cheaper."""
+    monkeypatch.setattr(refine, "ROWS", 3)
+    monkeypatch.setattr(refine, "MOST_ROWS", 6)
     trace = in_bursts(tmp_path / "bursts.jsonl")
-    asked = {"traffic": trace, "slo": "ttft=3s", "prefill_split": False, "pipeline_parallel": "1", "tensor_parallel": "1"}
+    asked = {"traffic": trace, "slo": "ttft=3s", "kv_dtype": ("auto",), "prefill_split": False, "pipeline_parallel": "1",
+             "tensor_parallel": "1"}
     means = ask("llama-2-7b", "l4,a100-80gb-sxm", simulate=False, **asked)
     assert {row.hardware for row in means[:refine.ROWS]} == {"l4"}
     rows = ask("llama-2-7b", "l4,a100-80gb-sxm", **asked)

@@ -39,14 +39,12 @@ def _make_selector() -> selectors.BaseSelector:
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """No pause for cyclic garbage: what exists is set aside, what comes is left until the end."""
+    """No pause for cyclic garbage: what there is goes before, what comes is left until the end."""
     was_on = gc.isenabled()
     gc.collect()
-    gc.freeze()
     gc.disable()
     try:
         yield
     finally:
-        gc.unfreeze()
         if was_on:
             gc.enable()

@@ -6,13 +6,11 @@ import pytest
 
 from penstock.compute.decoding.grammar.ebnf import from_ebnf
 from penstock.compute.decoding.grammar.effort import Effort, TooLargeError
-from penstock.compute.decoding.grammar.masks import Masks
 from penstock.core.errors import RequestError
 from penstock.core.types import StructuredOutputsParams
 from tests.compute.decoding.grammar.tokens import END, MARK, TOKENS, compiler, matcher_of, write
 
 COMPILER = compiler()
-MASKS = Masks(COMPILER.vocabulary.width)
 
 
 def accepts(grammar: str, text: str) -> bool:
@@ -116,7 +114,7 @@ def test_what_is_written_is_what_python_reads_in_the_same() -> None:
         again, times = rng.choice([("", ""), ("+", "+"), ("{2}", "{2}")])
         wanted = StructuredOutputsParams(grammar=f"root ::= x{again}\nx ::= ({part}){again}")
         try:
-            text = write(matcher_of(COMPILER, wanted), MASKS, rng)
+            text = write(matcher_of(COMPILER, wanted), rng)
         except RequestError as error:
             assert "empty answer" in str(error)
             continue

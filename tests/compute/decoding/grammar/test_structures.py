@@ -61,7 +61,7 @@ def test_every_structure_is_tried() -> None:
 
 @pytest.mark.parametrize(("wanted", "judge"), CASES.values(), ids=CASES.keys())
 def test_whatever_is_written_is_what_was_wanted(wanted: Wanted, judge: Callable[[str], Any]) -> None:
-    texts = [write(matcher_of(COMPILER, wanted), MASKS, random.Random(seed)) for seed in range(25)]
+    texts = [write(matcher_of(COMPILER, wanted), random.Random(seed)) for seed in range(25)]
     finished = [text for text in texts if text is not None]
     assert len(finished) > 10 and all(judge(text) for text in finished)
 
@@ -77,7 +77,7 @@ PASSWORDS = [
 def test_lookaheads_beside_one_another_are_obeyed(regex: str, in_json: bool) -> None:
     pattern = f"^(?:{regex.strip('^$')})$"
     wanted = Wanted(json={"type": "string", "pattern": pattern}) if in_json else Wanted(regex=regex)
-    texts = [write(matcher_of(COMPILER, wanted), MASKS, random.Random(seed)) for seed in range(12)]
+    texts = [write(matcher_of(COMPILER, wanted), random.Random(seed)) for seed in range(12)]
     found = [json.loads(text) if in_json else text for text in texts if text is not None]
     assert len(found) > 6 and all(re.fullmatch(regex, text) for text in found)
 
@@ -235,7 +235,7 @@ def test_llguidance_forces_nothing_in_a_grammar_of_a_users(grammar: str) -> None
         assert written.text.startswith('%llguidance {"no_forcing": true}\n') and "false" not in written.text
         assert written.forcing is Forcing.MASKS
         matcher = matcher_of(COMPILER, wanted)
-        assert (write(matcher, MASKS, random.Random(0), most=40) is None) is (matcher.ended is None)
+        assert (write(matcher, random.Random(0), most=40) is None) is (matcher.ended is None)
 
 
 @pytest.mark.parametrize("grammar", [

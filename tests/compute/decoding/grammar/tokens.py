@@ -1,12 +1,12 @@
 """A tokenizer for tests of grammars: every byte, some words, and how a text is written at random by what a grammar allows."""
 import random
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
 from penstock.compute.decoding.grammar import TABLE
 from penstock.compute.decoding.grammar.compiler import Compiler
-from penstock.compute.decoding.grammar.masks import Masks, Path
 from penstock.compute.decoding.grammar.matcher import Matcher
 from penstock.compute.decoding.grammar.vocabulary import Vocabulary
 from penstock.core.types import SamplingParams, StructuredOutputsParams
@@ -35,15 +35,28 @@ class Tokens:
     def weight(self, token_id: int) -> int:
         return 20 if HEAVY & set(self.token_bytes(token_id)) else 5 if token_id == END else 1
 
+    @cached_property
+    def weights(self) -> list[int]:
+        """Of all ids."""
+        return [self.weight(token_id) for token_id in range(SIZE)]
+
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """The longest words first."""
         data, ids = text.encode(), []
         while data:
-            fitting = [(len(word), at) for at, word in enumerate(self._spelled) if at not in self.special_ids and data.startswith(word)]
-            size, token = max(fitting)
+            word, token = next(each for each in self._longest[data[0]] if data.startswith(each[0]))
             ids.append(token)
-            data = data[size:]
+            data = data[len(word):]
         return ids
+
+    @cached_property
+    def _longest(self) -> dict[int, list[tuple[bytes, int]]]:
+        """Words and their ids by the first byte, the longest first; of two that are alike the later."""
+        found: dict[int, list[tuple[bytes, int]]] = {}
+        for token, word in sorted(enumerate(self._spelled), key=lambda each: (len(each[1]), each[0]), reverse=True):
+            if word and token not in self.special_ids:
+                found.setdefault(word[0], []).append((word, token))
+        return found
 
     def decode(self, ids: Sequence[int]) -> str:
         return b"".join(self.token_bytes(token) for token in ids if token not in self.special_ids).decode()
@@ -72,12 +85,11 @@ def places(mask: np.ndarray) -> list[int]:
     return np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist()
 
 
-def write(matcher: Matcher, masks: Masks, rng: random.Random, most: int = 300, tokens: Tokens = TOKENS) -> str | None:
+def write(matcher: Matcher, rng: random.Random, most: int = 300, tokens: Tokens = TOKENS) -> str | None:
     """A text that the grammar allows, drawn token by token; None where it did not come to its end."""
     taken: list[int] = []
     while matcher.ended is None and len(taken) < most:
-        masks.begin([Path(matcher)])
-        choices = places(masks.take()[0])
-        taken += rng.choices(choices, list(map(tokens.weight, choices)))
+        choices = allowed(matcher)
+        taken += rng.choices(choices, [tokens.weights[token_id] for token_id in choices])
         assert matcher.take(taken[-1:]) == 1
     return tokens.decode(taken) if matcher.ended == "stop" else None

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from penstock.compute.decoding.grammar import TABLE as STRUCTURES
 from penstock.compute.decoding.grammar.compiler import Compiler
-from penstock.compute.decoding.grammar.masks import Masks
 from penstock.compute.decoding.grammar.vocabulary import Vocabulary
 from penstock.core.types import Rules, StructuredOutputsParams
 from penstock.serve.text.answer import Answer, ContentDelta, ReasoningDelta
@@ -80,8 +79,7 @@ def test_reasoning_comes_before_what_follows_a_grammar(prompt: str) -> None:
     made = Compiler({way: STRUCTURES.load(way)() for way in STRUCTURES}, Vocabulary(tokens, SIZE), MAX_LEN)
     frame = Rules(f"frame: reasoning @body\n{HarmonyParser.rules(prompt, tokens.marks.get)}")
     wanted = StructuredOutputsParams(choice=("yes", "no"), frame=frame)
-    masks = Masks(Vocabulary(tokens, SIZE).width)
-    texts = [write(matcher_of(made, wanted), masks, random.Random(seed), tokens=tokens) for seed in range(20)]
+    texts = [write(matcher_of(made, wanted), random.Random(seed), tokens=tokens) for seed in range(20)]
     answers = [read(HarmonyParser(prompt), text) for text in texts if text is not None]
     assert len(answers) > 10 and {answer.content for answer in answers} == {"yes", "no"}
     assert any(answer.reasoning for answer in answers) is not prompt.endswith(ANSWER)

@@ -6,7 +6,6 @@ from typing import Any
 import jsonschema
 import pytest
 
-from penstock.compute.decoding.grammar.masks import Masks
 from penstock.core.errors import RequestError
 from penstock.core.types import Rules, StructuredOutputsParams
 from penstock.serve.text.tools import TABLE
@@ -15,7 +14,6 @@ from tests.compute.decoding.grammar.tokens import TOKENS, compiler, matcher_of, 
 from tests.serve.text.tools.reading import numbered, read
 
 COMPILER = compiler()
-MASKS = Masks(COMPILER.vocabulary.width)
 SPELLED = {  # a call of f with arguments, which are JSON
     "hermes": '<tool_call>\n{{"name": "f", "arguments": {}}}\n</tool_call>', "llama3_json": '{{"name": "f", "parameters": {}}}',
     "harmony": '<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}',
@@ -103,7 +101,7 @@ def test_what_a_reference_means_is_what_the_parameters_say(name: str, what: str)
     assert [accepts(name, parameters, arguments) for arguments in TREES] == judged
     wanted = StructuredOutputsParams(grammar=calls_of(name, parameters))
     for seed in range(3):
-        text = write(matcher_of(COMPILER, wanted), MASKS, random.Random(seed))
+        text = write(matcher_of(COMPILER, wanted), random.Random(seed))
         calls = () if text is None else read(TABLE.load(name)(numbered()), text).tool_calls
         assert text is None or calls and all(valid(parameters, json.loads(call.arguments)) for call in calls)
 

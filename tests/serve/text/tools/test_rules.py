@@ -8,7 +8,6 @@ import pytest
 
 from penstock.compute.decoding.grammar import TABLE as STRUCTURES
 from penstock.compute.decoding.grammar.compiler import Compiler
-from penstock.compute.decoding.grammar.masks import Masks
 from penstock.compute.decoding.grammar.vocabulary import Vocabulary
 from penstock.core.types import Rules, StructuredOutputsParams
 from penstock.serve.text.answer import Answer, AnswerParser, collect
@@ -29,7 +28,6 @@ PAINT: dict[str, Any] = {
     "type": "object", "properties": {"colour": {"$ref": "#/$defs/c"}, "thick": {"type": "boolean"}}, "required": ["thick", "colour"],
     "additionalProperties": False, "$defs": {"c": {"enum": ["red", 'the "blue"', 7, None, ["it's", {"a": 1.5}]]}}}
 FUNCTIONS = {"get.weather": Function("get.weather", WEATHER), "paint": Function("paint", PAINT), "now": Function("now")}
-MASKS = Masks(Vocabulary(TOKENS, SIZE).width)
 
 
 MARKS = ("<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", START, CHANNEL, CONSTRAIN, MESSAGE, CLOSE)
@@ -42,7 +40,7 @@ COMPILERS = {name: Compiler({way: STRUCTURES.load(way)() for way in STRUCTURES},
 def texts(rules: str, start: str, vocabulary: str, count: int = 12, frame: Rules | None = None) -> list[str]:
     made = COMPILERS[vocabulary]
     wanted = StructuredOutputsParams(grammar=rules_of(f"start: {start}\n{rules}", list(FUNCTIONS.values())), frame=frame)
-    found = [write(matcher_of(made, wanted), MASKS, random.Random(seed), tokens=VOCABULARIES[vocabulary][0]) for seed in range(count)]
+    found = [write(matcher_of(made, wanted), random.Random(seed), tokens=VOCABULARIES[vocabulary][0]) for seed in range(count)]
     return [text for text in found if text is not None]
 
 

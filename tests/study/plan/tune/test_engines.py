@@ -1,6 +1,5 @@
 """The real bench: the twin with made-up step times, and engines of the smallest bundled model."""
 import asyncio
-import gc
 import signal
 from types import SimpleNamespace
 
@@ -32,12 +31,6 @@ def engines(slo, rate=20.0, seconds=0.5, **goal):
     traffic = Traffic(lambda writer, seed: Synthetic(SyntheticOptions(8, 5), writer, seed), Even(RateOptions(rate)),
                       Extent(seconds=seconds), Warmup(), "0")
     return Engines(GIVEN, traffic, Goal(Slo(slo), **goal), Watchers([].append))
-
-
-@pytest.fixture(autouse=True)
-def no_collection(monkeypatch):
-    """Each run collects garbage before and after, and the whole of what a long session of tests holds takes a second each time."""
-    monkeypatch.setattr(gc, "collect", lambda: 0)
 
 
 @pytest.fixture

@@ -5,12 +5,10 @@ from typing import Any
 
 import jsonschema
 
-from penstock.compute.decoding.grammar.masks import Masks
 from penstock.core.types import StructuredOutputsParams
 from tests.compute.decoding.grammar.tokens import TOKENS, compiler, matcher_of, write
 
 COMPILER = compiler()
-MASKS = Masks(COMPILER.vocabulary.width)
 DRAFT_3 = {"$schema": "http://json-schema.org/draft-03/schema#"}
 DRAFT_4 = {"$schema": "http://json-schema.org/draft-04/schema#"}
 DRAFT_7 = {"$schema": "http://json-schema.org/draft-07/schema#"}
@@ -37,6 +35,6 @@ def written(schema: Any, seed: int) -> Any:
 def made(wanted: StructuredOutputsParams, rng: random.Random) -> Any:
     """The same, which fails where a value has begun that cannot be ended."""
     matcher = matcher_of(COMPILER, wanted)
-    text = write(matcher, MASKS, rng, 120)
+    text = write(matcher, rng, 120)
     assert matcher.ended != "abort"
     return None if text is None else [json.loads(text)]

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from penstock.compute.decoding.grammar.masks import Masks
 from penstock.core.errors import RequestError
 from penstock.core.types import StructuredOutputsParams as Wanted
 from tests.compute.decoding.grammar.tokens import MAX_LEN, compiler, matcher_of, write
@@ -58,8 +57,7 @@ def test_what_no_answer_has_room_for_is_refused_with_the_number_that_would_fit(s
 def test_what_fits_is_obeyed_and_what_does_not_is_never_begun(schema: Any) -> None:
     """In 40 characters."""
     wanted = Wanted(json=schema, disable_any_whitespace=True)
-    masks = Masks(NARROW.vocabulary.width)
-    found = [write(matcher_of(NARROW, wanted), masks, random.Random(seed)) for seed in range(6)]
+    found = [write(matcher_of(NARROW, wanted), random.Random(seed)) for seed in range(6)]
     assert any(each is not None for each in found)
     for each in filter(None, found):
         value = json.loads(each)
