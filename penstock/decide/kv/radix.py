@@ -24,7 +24,11 @@ Hash = Callable[[bytes, Sequence[int]], bytes]
 
 def chain_hash(parent: bytes, tokens: Sequence[int]) -> bytes:
     """The name of a block: 16 bytes that depend on its tokens and on every token before. The same in every process."""
-    return hashlib.blake2b(parent + array("q", tokens).tobytes(), digest_size=16).digest()
+    return _named(parent, array("q", tokens).tobytes())
+
+
+def _named(parent: bytes, tokens: bytes) -> bytes:
+    return hashlib.blake2b(parent + tokens, digest_size=16).digest()
 
 
 def root_key(salt: str, hash_block: Hash = chain_hash) -> bytes:
@@ -37,7 +41,7 @@ def block_keys(salt: str, tokens: Sequence[int], block_size: int) -> list[bytes]
     key, keys = root_key(salt), []
     told, size = array("q", tokens).tobytes(), block_size * array("q").itemsize
     for end in range(size, len(told) + 1, size):
-        key = hashlib.blake2b(key + told[end - size : end], digest_size=16).digest()  # chain_hash, of what is encoded at once
+        key = _named(key, told[end - size : end])
         keys.append(key)
     return keys
 

@@ -91,7 +91,7 @@ def _fifth_bits(blocks: Array) -> Array:
     return _nibbles(blocks["qs"]) | (np.unpackbits(blocks["qh"], axis=1, bitorder="little") << 4)
 
 
-def the_float16(blocks: Array, name: str) -> Array:
+def float16(blocks: Array, name: str) -> Array:
     return np.ascontiguousarray(blocks[name])[:, None]
 
 
@@ -108,28 +108,28 @@ def _six_bits(packed: Array) -> tuple[Array, Array]:
 
 
 def _q4_0(blocks: Array) -> Unpacked:
-    return Unpacked(_nibbles(blocks["qs"]), the_float16(blocks, "d"))
+    return Unpacked(_nibbles(blocks["qs"]), float16(blocks, "d"))
 
 
 def _q4_1(blocks: Array) -> Unpacked:
-    return Unpacked(_nibbles(blocks["qs"]), the_float16(blocks, "d"), the_float16(blocks, "m"))
+    return Unpacked(_nibbles(blocks["qs"]), float16(blocks, "d"), float16(blocks, "m"))
 
 
 def _q5_0(blocks: Array) -> Unpacked:
-    return Unpacked(_fifth_bits(blocks).view(np.int8) - np.int8(16), the_float16(blocks, "d"))
+    return Unpacked(_fifth_bits(blocks).view(np.int8) - np.int8(16), float16(blocks, "d"))
 
 
 def _q5_1(blocks: Array) -> Unpacked:
-    return Unpacked(_fifth_bits(blocks).view(np.int8), the_float16(blocks, "d"), the_float16(blocks, "m"))
+    return Unpacked(_fifth_bits(blocks).view(np.int8), float16(blocks, "d"), float16(blocks, "m"))
 
 
 def _q8_0(blocks: Array) -> Unpacked:
-    return Unpacked(blocks["qs"], the_float16(blocks, "d"))
+    return Unpacked(blocks["qs"], float16(blocks, "d"))
 
 
 def _q2_k(blocks: Array) -> Unpacked:
     found, scales = split(blocks["qs"], QUARTERS, 32) & 3, blocks["scales"]
-    return Unpacked(found, _whole(scales & 15), _whole(scales >> 4), the_float16(blocks, "d"), -the_float16(blocks, "dmin"))
+    return Unpacked(found, _whole(scales & 15), _whole(scales >> 4), float16(blocks, "d"), -float16(blocks, "dmin"))
 
 
 def _q3_k(blocks: Array) -> Unpacked:
@@ -137,29 +137,29 @@ def _q3_k(blocks: Array) -> Unpacked:
     packed = blocks["scales"]
     six = (split(packed[:, :8], PAIRS, 8) & 15) | ((split(packed[:, 8:], QUARTERS, 4) & 3) << 4)
     found = (split(blocks["qs"], QUARTERS, 32) & 3) + (high << 2) + np.uint8(4)  # the value, -4 to 3, is 8 less
-    return Unpacked(found, _whole(six) - np.int8(32), factors=the_float16(blocks, "d"))
+    return Unpacked(found, _whole(six) - np.int8(32), factors=float16(blocks, "d"))
 
 
 def _q4_k(blocks: Array) -> Unpacked:
     scales, mins = _six_bits(blocks["scales"])
-    return Unpacked(_nibbles(blocks["qs"], 32), _whole(scales), _whole(mins), the_float16(blocks, "d"), -the_float16(blocks, "dmin"))
+    return Unpacked(_nibbles(blocks["qs"], 32), _whole(scales), _whole(mins), float16(blocks, "d"), -float16(blocks, "dmin"))
 
 
 def _q5_k(blocks: Array) -> Unpacked:
     scales, mins = _six_bits(blocks["scales"])
     found = _nibbles(blocks["qs"], 32) | ((split(blocks["qh"], EIGHTHS, 32) & 1) << 4)
-    return Unpacked(found.view(np.int8), _whole(scales), _whole(mins), the_float16(blocks, "d"), -the_float16(blocks, "dmin"))
+    return Unpacked(found.view(np.int8), _whole(scales), _whole(mins), float16(blocks, "d"), -float16(blocks, "dmin"))
 
 
 def _q6_k(blocks: Array) -> Unpacked:
     found = _nibbles(blocks["ql"], 64) | ((split(blocks["qh"], QUARTERS, 32) & 3) << 4)
-    return Unpacked(found.view(np.int8) - np.int8(32), blocks["scales"], factors=the_float16(blocks, "d"))
+    return Unpacked(found.view(np.int8) - np.int8(32), blocks["scales"], factors=float16(blocks, "d"))
 
 
 def _iq4_xs(blocks: Array) -> Unpacked:
     high = (blocks["scales_h"][:, None] >> np.arange(0, 16, 2, dtype=np.uint16)) & 3
     six = split(blocks["scales_l"], PAIRS, 1) & 15 | (high.astype(np.uint8) << 4)
-    return Unpacked(_nibbles(blocks["qs"]), _whole(six) - np.int8(32), factors=the_float16(blocks, "d"))
+    return Unpacked(_nibbles(blocks["qs"]), _whole(six) - np.int8(32), factors=float16(blocks, "d"))
 
 
 def _mxfp4(blocks: Array) -> Unpacked:

@@ -20,22 +20,22 @@ from penstock.compute.models.load.gguf_blocks import (
     Array,
     Format,
     Unpacked,
+    float16,
     layout,
     split,
-    the_float16,
 )
 
 WORD, LONG = "<u2", "<u4"
 NEGATIVE = 8  # what a sign adds to a code
 
 
-def signed(*magnitudes: int) -> tuple[int, ...]:
+def of_both_signs(*magnitudes: int) -> tuple[int, ...]:
     """The values of codes that are the index of a magnitude, plus NEGATIVE for those below zero."""
     half = (*magnitudes, *[0] * (NEGATIVE - len(magnitudes)))
     return (*half, *(-each for each in half))
 
 
-TWO, THREE, THREE_S = signed(8, 25, 43), signed(4, 12, 20, 28, 36, 44, 52, 62), signed(1, 3, 5, 7, 9, 11, 13, 15)
+TWO, THREE, THREE_S = of_both_signs(8, 25, 43), of_both_signs(4, 12, 20, 28, 36, 44, 52, 62), of_both_signs(1, 3, 5, 7, 9, 11, 13, 15)
 ONE = (-7, 1, 9, 0, 0, 0, 0, 0, -9, -1, 7, 0, 0, 0, 0, 0)  # -1, 0 and 1 in eighths, plus one eighth, or minus it where NEGATIVE is added
 TERNARY = (-1, 0, 1, 2, *[0] * 12)  # TQ2_0 has a fourth code, which nobody writes
 
@@ -54,7 +54,7 @@ def even_signs() -> Array:
     return seven | (np.bitwise_count(seven) % 2 << 7)
 
 
-def _signed(indices: Array, signs: Array) -> Array:
+def with_signs(indices: Array, signs: Array) -> Array:
     """Codes [n, values] of indices of magnitudes [n, points, size], and their signs [n, values / 8], from the lowest bit."""
     negative = np.unpackbits(signs, axis=1, bitorder="little")
     return indices.reshape(negative.shape) + NEGATIVE * negative
@@ -80,31 +80,31 @@ def _iq2_xxs(blocks: Array) -> Unpacked:
     both = blocks["qs"]  # [n, group, 2]: four points, their signs with the scale
     signs, numbers = _packed_signs(both[:, :, 1])
     named = np.ascontiguousarray(both[:, :, 0]).view(np.uint8)
-    return Unpacked(_signed(grid(points.IQ2_XXS, 8, 2)[named], signs), _odd(the_float16(blocks, "d"), numbers, 1 / 8))
+    return Unpacked(with_signs(grid(points.IQ2_XXS, 8, 2)[named], signs), _odd(float16(blocks, "d"), numbers, 1 / 8))
 
 
 def _iq2_xs(blocks: Array) -> Unpacked:
     both = blocks["qs"]
-    found = _signed(grid(points.IQ2_XS, 8, 2)[both & 511], even_signs()[both >> 9])
-    return Unpacked(found, _odd(the_float16(blocks, "d"), split(blocks["scales"], PAIRS, 1) & 15, 1 / 8))
+    found = with_signs(grid(points.IQ2_XS, 8, 2)[both & 511], even_signs()[both >> 9])
+    return Unpacked(found, _odd(float16(blocks, "d"), split(blocks["scales"], PAIRS, 1) & 15, 1 / 8))
 
 
 def _iq2_s(blocks: Array) -> Unpacked:
     named = blocks["qs"] | ((split(blocks["qh"], QUARTERS, 1) & 3).astype(np.uint16) << 8)
-    found = _signed(grid(points.IQ2_S, 8, 2)[named], blocks["signs"])
-    return Unpacked(found, _odd(the_float16(blocks, "d"), split(blocks["scales"], PAIRS, 1) & 15, 1 / 8))
+    found = with_signs(grid(points.IQ2_S, 8, 2)[named], blocks["signs"])
+    return Unpacked(found, _odd(float16(blocks, "d"), split(blocks["scales"], PAIRS, 1) & 15, 1 / 8))
 
 
 def _iq3_xxs(blocks: Array) -> Unpacked:
     signs, numbers = _packed_signs(blocks["scales"])
-    return Unpacked(_signed(grid(points.IQ3_XXS, 4, 3)[blocks["qs"]], signs), _odd(the_float16(blocks, "d"), numbers, 1 / 4))
+    return Unpacked(with_signs(grid(points.IQ3_XXS, 4, 3)[blocks["qs"]], signs), _odd(float16(blocks, "d"), numbers, 1 / 4))
 
 
 def _iq3_s(blocks: Array) -> Unpacked:
     named = blocks["qs"] | ((split(blocks["qh"], EIGHTHS, 1) & 1).astype(np.uint16) << 8)
     numbers = split(blocks["scales"], PAIRS, 1) & 15
-    return Unpacked(_signed(grid(points.IQ3_S, 4, 3)[named], blocks["signs"]), (2 * numbers + 1).view(np.int8),
-                    factors=the_float16(blocks, "d"))
+    return Unpacked(with_signs(grid(points.IQ3_S, 4, 3)[named], blocks["signs"]), (2 * numbers + 1).view(np.int8),
+                    factors=float16(blocks, "d"))
 
 
 def _shifted(named: Array, below: Array) -> Array:
@@ -115,7 +115,7 @@ def _shifted(named: Array, below: Array) -> Array:
 def _iq1_s(blocks: Array) -> Unpacked:
     high = blocks["qh"]
     named = blocks["qs"] | _flat((high[:, :, None] >> np.arange(0, 12, 3, dtype=np.uint16) & 7) << 8)
-    return Unpacked(_shifted(named, np.repeat(high >> 15, 4, axis=1)), _odd(the_float16(blocks, "d"), high >> 12 & 7, 1 / 8))
+    return Unpacked(_shifted(named, np.repeat(high >> 15, 4, axis=1)), _odd(float16(blocks, "d"), high >> 12 & 7, 1 / 8))
 
 
 def _iq1_m(blocks: Array) -> Unpacked:
@@ -134,11 +134,11 @@ def _tq1_0(blocks: Array) -> Unpacked:
         return _flat(packed.reshape(len(packed), packed.shape[1] // width, 1, width) * times[:, None])
 
     fractions = np.concatenate([digits("wide", 32, 5), digits("narrow", 16, 5), digits("last", 4, 4)], axis=1)
-    return Unpacked((fractions.astype(np.uint16) * 3 >> 8).astype(np.uint8), the_float16(blocks, "d"))
+    return Unpacked((fractions.astype(np.uint16) * 3 >> 8).astype(np.uint8), float16(blocks, "d"))
 
 
 def _tq2_0(blocks: Array) -> Unpacked:
-    return Unpacked(split(blocks["qs"], QUARTERS, 32) & 3, the_float16(blocks, "d"))
+    return Unpacked(split(blocks["qs"], QUARTERS, 32) & 3, float16(blocks, "d"))
 
 
 GRIDS: Mapping[int, Format] = {  # by ggml's number

@@ -5,7 +5,8 @@ from gguf import quants
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.compute.models.load import gguf_blocks
+from penstock.compute.models.load import gguf_blocks, gguf_grids
+from penstock.compute.models.load import gguf_points as points
 from penstock.compute.models.load.gguf_blocks import Format, codes, dequantize
 from penstock.compute.models.load.gguf_types import FORMATS, UNREAD
 from penstock.compute.quant.microscaled import LARGEST
@@ -105,3 +106,18 @@ def test_sizes_and_names_are_ggmls() -> None:
     newer = {41: "Q1_0", 42: "Q2_0"}  # than some releases of the package
     assert {kind.value: kind.name for kind in gguf.GGMLQuantizationType if kind not in FORMATS} | newer == UNREAD
     assert set(FORMATS).isdisjoint(UNREAD)
+
+
+@pytest.mark.parametrize(("name", "text", "values", "size"), [
+    ("IQ2_XXS", points.IQ2_XXS, gguf_grids.TWO, 8), ("IQ2_XS", points.IQ2_XS, gguf_grids.TWO, 8),
+    ("IQ2_S", points.IQ2_S, gguf_grids.TWO, 8), ("IQ3_XXS", points.IQ3_XXS, gguf_grids.THREE, 4),
+    ("IQ3_S", points.IQ3_S, gguf_grids.THREE_S, 4), ("IQ1_S", points.IQ1_S, (-1, 0, 1), 8)], ids=lambda each: str(each)[:7])
+def test_every_point_of_a_grid_is_ggmls(name: str, text: str, values: tuple[int, ...], size: int) -> None:
+    theirs = getattr(quants, name)
+    theirs.init_grid()
+    found = gguf_grids.grid(text, size, 2 if size == 8 else 3)
+    np.testing.assert_array_equal(np.array(values)[found], theirs.grid.reshape(theirs.grid_shape))
+
+
+def test_signs_are_made_even_as_ggml_does() -> None:
+    assert gguf_grids.even_signs().tobytes() == quants.IQ2_XXS.ksigns
