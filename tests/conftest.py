@@ -49,6 +49,11 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """What was set aside can go when the process ends: else native objects that it holds are reported as leaks."""
+    gc.unfreeze()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--draws", type=int, default=0, metavar="N", help="draw other numbers in the tests of distributions (default: 0)")
 
