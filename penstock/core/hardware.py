@@ -107,7 +107,8 @@ class Processor:
 
 
 def processor_model(root: Path = Path("/")) -> str:
-    """The processor's name; where Linux tells them with its family, model and stepping, because virtual machines blur the name."""
+    """The processor's name; where Linux tells them with its family, model and stepping, because virtual machines blur the name, and with
+    AMX, which some virtual machines hide."""
     said: dict[str, str] = {}
     try:
         for line in (root / "proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split("\n\n")[0].splitlines():
@@ -116,8 +117,10 @@ def processor_model(root: Path = Path("/")) -> str:
     except OSError:
         pass
     name = said.get("model name") or said.get("Processor") or platform.processor() or platform.machine()
-    numbers = [f"{field} {said[field]}" for field in ("cpu family", "model", "stepping", "CPU part") if field in said]
-    return f"{name} ({', '.join(numbers)})" if numbers else name
+    details = [f"{field} {said[field]}" for field in ("cpu family", "model", "stepping", "CPU part") if field in said]
+    if "amx_tile" in said.get("flags", "").split():
+        details.append("AMX")
+    return f"{name} ({', '.join(details)})" if details else name
 
 
 def flagged_instruction_sets(root: Path = Path("/")) -> tuple[str, ...]:

@@ -109,8 +109,14 @@ model name : Another
 def test_a_processor_is_named_by_what_linux_says(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/cpuinfo").write_text(CPUINFO)
-    assert processor_model(tmp_path) == "AMD EPYC (cpu family 25, model 17, stepping 1)"
+    assert processor_model(tmp_path) == "AMD EPYC (cpu family 25, model 17, stepping 1, AMX)"
     assert flagged_instruction_sets(tmp_path) == ("amx_tile", "avx", "avx2", "avx512f", "f16c", "fma")
+
+
+def test_a_processor_whose_amx_is_hidden_has_another_name(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text(CPUINFO.replace("amx_tile ", ""))
+    assert processor_model(tmp_path) == "AMD EPYC (cpu family 25, model 17, stepping 1)"
 
 
 def test_a_system_without_proc_has_a_processor_too(tmp_path: Path) -> None:
