@@ -11,6 +11,7 @@
 // bits.
 #pragma once
 #include "amxcodes.h"
+#include "tilesums.h"
 
 namespace PENSTOCK_ISA {
 
@@ -18,6 +19,7 @@ namespace PENSTOCK_ISA {
 inline bool fits_tiles(const Matrix& m) { return m.format == Format::bf16 && (m.k_padded % 32 == 0 || m.k_padded == 16); }
 
 inline void multiply_panels(const Task& t) {
+  if (fits_tiles(t.matrix) && t.rows <= MAX_TILELESS_ROWS) return dense_tileless(t);
   if (fits_tiles(t.matrix)) return t.rows <= MAX_STREAMED_ROWS ? tile_dense<true, false>(t) : tile_dense<false, false>(t);
   if (t.matrix.dequantized && !t.x.int8) return t.matrix.has_mins ? tile_dequantized<true>(t) : tile_dequantized<false>(t);
   const bool codes = t.matrix.has_codes();

@@ -2,10 +2,12 @@
 // tile of keys in the pool is a B tile for each 32 of the head dimension. A B tile of values spans 32 keys: two tiles of the pool that
 // are adjacent, or are copied together first.
 //
+// A few rows take vectors instead (tilesums.h), which read tiles of values where they lie.
+//
 // Batch invariance: each row of a tile product depends on its own row of A only.
 #pragma once
 #include "attention.h"
-#include "tiles.h"
+#include "tilesums.h"
 
 namespace PENSTOCK_ISA {
 
@@ -100,7 +102,67 @@ inline void weigh_values_tiles(const AttentionBlock& b, const TilePointers& tile
     });
 }
 
+// Scores of R rows. Meanwhile prefetches the values.
+template <int R> [[gnu::noinline]] void score_tileless(const AttentionBlock& b, const TilePointers& tiles, int count) {
+  const int tile_bytes = b.padded % 32 ? 32 : 64, steps = b.padded * 2 / tile_bytes;
+  const std::size_t stride = std::size_t(b.padded) * 2, w_tile = std::size_t(tile_bytes) * 16;
+  const auto score = [&](auto vecs, int t) PENSTOCK_INLINED {
+    constexpr int V = vecs;
+    F sum[R][V];
+    fill_block(sum, [](auto, auto) PENSTOCK_INLINED { return zero(); });
+    for (int s = 0; s < steps; ++s)
+      add_tile<R, V>(sum, b.queries + std::size_t(s) * tile_bytes, stride, tile_bytes / 4, [&](int p, int v) PENSTOCK_INLINED {
+        const std::size_t at = w_tile * s + std::size_t(64) * p;
+        __builtin_prefetch(tiles.values[t + v] + at, 0, 2);
+        return tiles.keys[t + v] + at;
+      });
+    unrolled<R>([&](auto r) PENSTOCK_INLINED { unrolled<V>([&](auto v) PENSTOCK_INLINED { store(b.scores + CHUNK * r + TILE * (t + v), sum[r][v]); }); });
+  };
+  constexpr int V = tileless_vectors(R);
+  int t = 0;
+  for (; t + V <= count; t += V) score(std::integral_constant<int, V>(), t);
+  for (; t < count; ++t) score(std::integral_constant<int, 1>(), t);
+}
+
+// P V of R rows and V column vectors from vector `vec` on. Meanwhile prefetches the next chunk's keys.
+template <int R, int V>
+[[gnu::noinline]] void weigh_tileless(const AttentionBlock& b, const TilePointers& tiles, int count, int vec, const TilePointers* next, float* product) {
+  constexpr int PAIRS = TILE / 2;
+  F sum[R][V];
+  fill_block(sum, [](auto, auto) PENSTOCK_INLINED { return zero(); });
+  for (int t = 0; t < count; t += 2)
+    add_tile<R, V>(sum, b.probs + std::size_t(2 * TILE) * t, CHUNK * 2, std::min(2, count - t) * PAIRS, [&](int p, int v) PENSTOCK_INLINED {
+      const int tile = t + p / PAIRS;
+      const std::size_t at = std::size_t(p % PAIRS) * b.padded * 4 + 64 * (vec + v);
+      if (next) __builtin_prefetch(next->keys[tile] + at, 0, 2);
+      return tiles.values[tile] + at;
+    });
+  unrolled<R>([&](auto r) PENSTOCK_INLINED { unrolled<V>([&](auto v) PENSTOCK_INLINED { store(product + BLOCK_COLUMNS * r + LANES * v, sum[r][v]); }); });
+}
+
+template <int R> void attend_chunk_tileless(const AttentionBlock& b, const TilePointers& tiles, int begin, int count, const TilePointers* next) {
+  {
+    const FlushedDenormals flushed;
+    score_tileless<R>(b, tiles, count);
+  }
+  for (int row = 0; row < R; ++row) softmax_chunk<true>(b, row, begin, count);
+  constexpr int V = tileless_vectors(R);
+  const auto weigh = [&](auto vecs, int v) PENSTOCK_INLINED {
+    auto* product = reinterpret_cast<float*>(b.tile_scratch);
+    {
+      const FlushedDenormals flushed;
+      weigh_tileless<R, vecs>(b, tiles, count, v, next, product);
+    }
+    add_weighed_values<vecs>(b, 0, R, LANES * v, product);
+  };
+  int v = 0;
+  for (; v + V <= b.padded / LANES; v += V) weigh(std::integral_constant<int, V>(), v);
+  for (; v < b.padded / LANES; ++v) weigh(std::integral_constant<int, 1>(), v);
+}
+
 inline void attend_chunk_by_tiles(const AttentionBlock& b, const TilePointers& tiles, int begin, int count, const TilePointers* next) {
+  if (b.rows <= MAX_TILELESS_ROWS)
+    return for_row_blocks<MAX_TILELESS_ROWS>(b.rows, [&](auto r, int) PENSTOCK_INLINED { attend_chunk_tileless<r>(b, tiles, begin, count, next); });
   tile_fence();
   score_tiles(b, tiles, count);
   tile_fence();

@@ -3,17 +3,27 @@
 //
 // Reference: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2: TDPBF16PS, TDPBSUD, TDPBUUD.
 #pragma once
+#include <immintrin.h>
+
 #include <cstdint>
 #include <cstring>
 
 #include "../tileshapes.h"
 #include "../vec/inline.h"
 
-#if !defined(PENSTOCK_EMULATED_TILES)
-#include <immintrin.h>
-#endif
-
 namespace PENSTOCK_ISA {
+
+// While one lives, vector instructions take denormals for zero and make none, as tile products always do. What is to be computed so belongs
+// into a function that is not inlined, which compilers do not move out of its life.
+class FlushedDenormals {
+ public:
+  FlushedDenormals() { _mm_setcsr(before_ | 0x8040); }  // FTZ, DAZ
+  ~FlushedDenormals() { _mm_setcsr(before_); }
+  FlushedDenormals(const FlushedDenormals&) = delete;
+
+ private:
+  const unsigned before_ = _mm_getcsr();
+};
 
 #if defined(PENSTOCK_EMULATED_TILES)
 
@@ -46,7 +56,7 @@ inline float wide_bf16(const std::uint8_t* p) {
   return value;
 }
 // As TDPBF16PS: the products at even and at odd k are accumulated separately over the tile, then both sums are added to C.
-inline void tile_dot_bf16(int c, int a, int b) {
+[[gnu::noinline]] inline void add_bf16_products(int c, int a, int b) {
   for (int m = 0; m < emulated_tiles.shapes.rows[c]; ++m)
     for (int n = 0; n < 16; ++n) {
       float even = 0, odd = 0, sum;
@@ -59,6 +69,10 @@ inline void tile_dot_bf16(int c, int a, int b) {
       sum += even + odd;
       std::memcpy(&emulated_tiles.data[c][m][4 * n], &sum, 4);
     }
+}
+inline void tile_dot_bf16(int c, int a, int b) {
+  const FlushedDenormals flushed;
+  add_bf16_products(c, a, b);
 }
 template <class Number> void tile_dot_bytes(int c, int a, int b) {  // A signed or unsigned, B unsigned
   for (int m = 0; m < emulated_tiles.shapes.rows[c]; ++m)

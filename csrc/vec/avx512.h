@@ -124,6 +124,11 @@ inline Raw shift_and_mask(Raw raw, int bits, int mask) { return _mm512_and_si512
 inline void store_raw(void* p, Raw x) { _mm512_storeu_si512(p, x); }
 inline Raw broadcast_u32(const void* p) { return _mm512_set1_epi32(*static_cast<const int*>(p)); }
 
+// The bf16 at even (0) or odd (1) k of each word, as float.
+template <int ODD> F widen_bf16(Raw x) {
+  return _mm512_castsi512_ps(ODD ? _mm512_and_si512(x, _mm512_set1_epi32(static_cast<int>(0xffff0000u))) : _mm512_slli_epi32(x, 16));
+}
+
 #if defined(__AVX512BF16__)
 
 // 16 columns x 2 consecutive k, bf16.
@@ -184,10 +189,6 @@ inline void unpack_i8(Raw raw, const I8Table& t, Pair& first, Pair& second) {
 
 #else
 
-// The bf16 at even (0) or odd (1) k of each word, as float.
-template <int ODD> F widen_bf16(Raw x) {
-  return _mm512_castsi512_ps(ODD ? _mm512_and_si512(x, _mm512_set1_epi32(static_cast<int>(0xffff0000u))) : _mm512_slli_epi32(x, 16));
-}
 inline void store_bf16_row(std::uint8_t* p, F x) { store(reinterpret_cast<float*>(p), widen_bf16<1>(round_to_bf16(x))); }
 #if defined(PENSTOCK_FIXED16)
 
