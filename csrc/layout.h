@@ -94,7 +94,7 @@ constexpr std::size_t ROW_PADDING = 64;
 //   f32, f16   float
 //   bf16       bf16, or float rounded to bf16 (Kernels::bf16_elem_bytes)
 //   codes      int8 (one scale per row), 16-bit fixed point (Kernels::takes_fixed16; one scale per row), otherwise as for bf16.
-//              Integer rows may be stored in the form that AMX kernels read (amx_row_bytes).
+//              Integer rows may be stored in the form that AMX kernels read (amx_row_bytes), and 16-bit ones as bytes (split).
 struct Operand {
   const std::uint8_t* data = nullptr;
   std::size_t stride = 0;                  // bytes from row to row
@@ -106,6 +106,7 @@ struct Operand {
   int groups = 1;                     // quantization groups, of fixed point k-blocks
   bool int8 = false;
   int amx_row_bytes = 0;                   // bytes per element in AMX form, 0: plain
+  bool split = false;                      // fixed point: of each 8 along k, the high bytes and then the low ones (fixed16.h)
 
   Operand at_row(int row) const {
     Operand o = *this;

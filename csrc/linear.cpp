@@ -23,6 +23,7 @@ Operand Step::operand(const OperandMemory& memory, const Matrix& matrix, int row
   const bool fixed16 = wants_fixed16(matrix);
   o.int8 = matrix.has_codes() && int8_;
   o.amx_row_bytes = (fixed16 || o.int8) && m.kernels_.amx_row_bytes ? m.kernels_.amx_row_bytes(matrix, rows, o.int8) : 0;
+  o.split = fixed16 && !o.amx_row_bytes && m.kernels_.splits_fixed16(matrix, rows);
   o.groups = matrix.num_groups() * (fixed16 ? matrix.k_blocks_in_group() : 1);
   o.stride = std::size_t(matrix.k_padded) * (o.amx_row_bytes ? o.amx_row_bytes : o.int8 ? 1 : fixed16 ? 2 : takes_float(matrix) ? 4
                                              : m.kernels_.bf16_elem_bytes) + ROW_PADDING;
@@ -41,7 +42,7 @@ void Step::convert(const Matrix& matrix, const float* x, const Operand& rows, in
     const auto to = o.amx_row_bytes ? m.kernels_.int8_to_amx : m.kernels_.to_int8;
     *const_cast<float*>(o.scales) = to(x, matrix.k, matrix, reinterpret_cast<std::int8_t*>(data), const_cast<std::int32_t*>(o.acc_init), group_sums);
   } else if (o.scales) {
-    const auto to = o.amx_row_bytes ? m.kernels_.fixed16_to_amx : m.kernels_.to_fixed16;
+    const auto to = o.amx_row_bytes ? m.kernels_.fixed16_to_amx : o.split ? m.kernels_.to_split_fixed16 : m.kernels_.to_fixed16;
     *const_cast<float*>(o.scales) = to(x, matrix.k, matrix, data, const_cast<std::int32_t*>(o.acc_init), group_sums);
   } else if (takes_float(matrix)) {
     std::memcpy(data, x, std::size_t(matrix.k) * 4);

@@ -19,14 +19,18 @@ struct ConsecutiveCodes {
 
 // Storage of a row. int16: plain. byte_planes: [2, k_padded] all high bytes (signed), then all low bytes (unsigned). bf16_planes: the
 // same two planes as bf16, the high one as 256 * high byte. interleaved: byte planes whose 8 along k stand as 0 4 1 5 2 6 3 7, the order in
-// which i4 codes are unpacked. All but int16 are AMX forms.
-enum class Fixed16Layout { int16, byte_planes, interleaved, bf16_planes };
+// which i4 codes are unpacked to bytes. Those three are AMX forms. split: [k_padded / 8, 2, 8], of each 8 along k the high bytes (signed), then
+// the low ones (unsigned), in that order.
+enum class Fixed16Layout { int16, byte_planes, interleaved, bf16_planes, split };
 
 template <Fixed16Layout LAYOUT> PENSTOCK_INLINE void store_fixed16(int k_padded, std::uint8_t* row, int i, int left, I fixed) {
   if constexpr (LAYOUT == Fixed16Layout::byte_planes || LAYOUT == Fixed16Layout::interleaved) {
     if constexpr (LAYOUT == Fixed16Layout::interleaved) fixed = interleave_for_i4(fixed);
     store_i8(reinterpret_cast<std::int8_t*>(row) + i, high_byte(fixed));
     store_i8(reinterpret_cast<std::int8_t*>(row) + k_padded + i, fixed);
+  } else if constexpr (LAYOUT == Fixed16Layout::split) {
+    fixed = interleave_for_i4(fixed);
+    store_i8_eights(row + 2 * i, high_byte(fixed), fixed);
   } else if constexpr (LAYOUT == Fixed16Layout::bf16_planes) {
     auto* out = reinterpret_cast<std::uint16_t*>(row) + i;
     const I lower = low_byte(fixed);

@@ -163,7 +163,10 @@ static float int8_to_amx(const float* x, int n, const Matrix& matrix, std::int8_
   return to(x, n, matrix, out, acc_init, group_sums);
 }
 #if defined(PENSTOCK_FIXED16)
-constexpr decltype(Kernels::to_fixed16) to_fixed16 = to_fixed16_as<Fixed16Layout::int16>;
+constexpr decltype(Kernels::to_fixed16) to_fixed16 = to_fixed16_as<Fixed16Layout::int16>, to_split_fixed16 = to_fixed16_as<Fixed16Layout::split>;
+static bool splits_fixed16(const Matrix& m, int rows) {
+  return rows <= MAX_SPLIT_ROWS && m.format == Format::i4 && m.codebook_is_consecutive() && m.group % LANES == 0;
+}
 static float fixed16_to_amx(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* acc_init, float* group_sums) {
   const auto to = matrix.has_units()       ? to_fixed16_as<Fixed16Layout::interleaved>
                   : uses_int8_tiles(matrix) ? to_fixed16_as<Fixed16Layout::byte_planes>
@@ -175,6 +178,10 @@ constexpr decltype(Kernels::amx_row_bytes) amx_row_bytes = nullptr;
 static float to_fixed16(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* acc_init, float* group_sums) {
   return avx512_vnni::table.to_fixed16(x, n, matrix, out, acc_init, group_sums);
 }
+static float to_split_fixed16(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* acc_init, float* group_sums) {
+  return avx512_vnni::table.to_split_fixed16(x, n, matrix, out, acc_init, group_sums);
+}
+static bool splits_fixed16(const Matrix& m, int rows) { return avx512_vnni::table.splits_fixed16(m, rows); }
 static float fixed16_to_amx(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* acc_init, float* group_sums) {
   return avx512_vnni::table.fixed16_to_amx(x, n, matrix, out, acc_init, group_sums);
 }
@@ -182,7 +189,8 @@ static float fixed16_to_amx(const float* x, int n, const Matrix& matrix, std::ui
 constexpr decltype(Kernels::amx_row_bytes) amx_row_bytes = nullptr;
 #endif
 #else
-constexpr decltype(Kernels::to_fixed16) to_fixed16 = nullptr, fixed16_to_amx = nullptr;
+constexpr decltype(Kernels::to_fixed16) to_fixed16 = nullptr, to_split_fixed16 = nullptr, fixed16_to_amx = nullptr;
+constexpr decltype(Kernels::splits_fixed16) splits_fixed16 = nullptr;
 constexpr decltype(Kernels::amx_row_bytes) amx_row_bytes = nullptr;
 #endif
 
@@ -192,7 +200,7 @@ const Kernels table = {
     UNPACKED_BYTES, M_BLOCK_BYTES, panels_per_call, linear, release_tiles, dequantize_row,
     attend_bytes, attend, merge_spans, normalize,
     rms_norm,
-    BF16_ELEM_BYTES, to_bf16_row, to_bf16, to_int8, takes_fixed16, to_fixed16, amx_row_bytes, fixed16_to_amx, int8_to_amx,
+    BF16_ELEM_BYTES, to_bf16_row, to_bf16, to_int8, takes_fixed16, to_fixed16, splits_fixed16, to_split_fixed16, amx_row_bytes, fixed16_to_amx, int8_to_amx,
     rope, act_mul, clamped_gate, add_rows, copy_rows, softcap, softmax,
     argmax, temperature_scale, exp_row, exp_block_sums, mass_at_least, indices_above, count_above, mask_logits};
 

@@ -59,6 +59,12 @@ template <class Body> void for_unit_blocks(const Task& t, const Body& body) {
   }
 }
 
+// The memory of a k-block, of which a step takes `k_per_step`.
+inline PackedWeights packed_weights(const Task& t, const UnitBlock& of, int k_per_step) {
+  const std::size_t longest = of.record * std::min(FIXED_K_BLOCK / of.group, t.matrix.num_groups());
+  return {of.codes, of.record * of.count, longest, of.group / k_per_step * of.count};
+}
+
 // Few rows: `step` unpacks codes in registers.
 template <class Step, int R, int V>
 void packed_unit_kernel(const Step& step, const UnitBlock& of, const Operand& x, float* out, Prefetch prefetch) {
@@ -67,16 +73,16 @@ void packed_unit_kernel(const Step& step, const UnitBlock& of, const Operand& x,
   Bytes x_at = of.rows_at<Step>(x);
   const int steps = of.group / Step::K;
   for (int g = 0; g < of.count; ++g, x_at += steps * Step::X_BYTES) {
-    I acc[R][V];
+    typename Step::Acc acc[R][V];
     unrolled<R>([&](auto r) PENSTOCK_INLINED {
       const I begin = broadcast_u32(x.acc_init + r * x.groups + of.first + g);
-      unrolled<V>([&](auto v) PENSTOCK_INLINED { acc[r][v] = begin; });
+      unrolled<V>([&](auto v) PENSTOCK_INLINED { begin_sum(acc[r][v], begin); });
     });
     accumulate<Step, R, V>(step, acc, {of.codes + of.record * g, of.w_step, x_at, x.stride, steps}, prefetch);
     prefetch.fetch_ahead(of.multiples + of.record * g, V * LANES);
     unrolled<V>([&](auto v) PENSTOCK_INLINED {
       const I multiple = load_i8(of.multiples + of.record * g + LANES * v);
-      unrolled<R>([&](auto r) PENSTOCK_INLINED { total[r][v] = add_i(total[r][v], multiply_i(acc[r][v], multiple)); });
+      unrolled<R>([&](auto r) PENSTOCK_INLINED { total[r][v] = add_i(total[r][v], multiply_i(whole_sum(acc[r][v]), multiple)); });
     });
   }
   of.add_to(out, total);
@@ -176,13 +182,9 @@ template <class Multiplied> void multiply_units_buffered(const Task& t, const Un
 
 // One panel. `step` reads packed codes; rows beyond `limit` take what Multiplied makes of them.
 template <class Multiplied, class PackedStep> void multiply_units(const Task& t, int limit, const PackedStep& step) {
-  const std::size_t longest = t.matrix.record_bytes(t.width) * std::min(FIXED_K_BLOCK / t.matrix.group, t.matrix.num_groups());
   for_unit_blocks(t, [&](const UnitBlock& block) {
-    const auto read = [&](int k_per_step) {
-      return PackedWeights{block.codes, block.record * block.count, longest, block.group / k_per_step * block.count};
-    };
-    if (t.rows > limit) return multiply_units_buffered<Multiplied>(t, block, read(Multiplied::Step::K));
-    t.limits.with_block_rows(t.rows, [&](auto max) { multiply_units_in_registers<max>(t, step, block, read(PackedStep::K)); });
+    if (t.rows > limit) return multiply_units_buffered<Multiplied>(t, block, packed_weights(t, block, Multiplied::Step::K));
+    t.limits.with_block_rows(t.rows, [&](auto max) { multiply_units_in_registers<max>(t, step, block, packed_weights(t, block, PackedStep::K)); });
   });
 }
 

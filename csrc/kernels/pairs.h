@@ -77,6 +77,38 @@ template <class Codes> struct StepI4Pairs {
 };
 using StepI4 = StepI4Pairs<CodebookCodes>;
 
+#if defined(PENSTOCK_FIXED16)
+
+// i4 codes of a consecutive codebook, as they are, with rows in the form Operand::split. A word of bytes holds twice the k of a pair, so codes
+// take half as many instructions to unpack, which one or two rows hardly share. One factor of VPDPBUSD is signed and one is not: codes are 0 to
+// 15 and so either, beside signed high bytes and unsigned low ones. Sums are those of StepI4Pairs<ConsecutiveCodes>.
+constexpr int MAX_SPLIT_ROWS = 2;
+struct SplitSum { I high, low; };  // of high bytes, of low ones
+PENSTOCK_INLINE void begin_sum(SplitSum& sum, I from) { sum.high = zero_i(), sum.low = from; }
+PENSTOCK_INLINE I whole_sum(const SplitSum& sum) { return add_i(shift_left_8(sum.high), sum.low); }
+
+struct StepI4Split {
+  using Acc = SplitSum;
+  static constexpr bool INTEGER = true;
+  static constexpr int K = 8, W_BYTES = 64, X_BYTES = 16;
+  template <int R, int V> PENSTOCK_INLINE void multiply(SplitSum (&acc)[R][V], Bytes w, Bytes x, std::size_t stride) const {
+    Raw raw[V];
+    unrolled<V>([&](auto v) PENSTOCK_INLINED { raw[v] = load_raw(w + 64 * v); });
+    unrolled<2>([&](auto half) PENSTOCK_INLINED {
+      Raw codes[V];
+      unrolled<V>([&](auto v) PENSTOCK_INLINED { codes[v] = i4_bytes<half>(raw[v]); });
+      unrolled<R>([&](auto r) PENSTOCK_INLINED {
+        const Raw high = broadcast_u32(x + stride * r + 4 * half), low = broadcast_u32(x + stride * r + 8 + 4 * half);
+        unrolled<V>([&](auto v) PENSTOCK_INLINED {
+          acc[r][v].high = dot4(acc[r][v].high, codes[v], high), acc[r][v].low = dot4(acc[r][v].low, low, codes[v]);
+        });
+      });
+    });
+  }
+};
+
+#endif
+
 struct UnpackI8 {
   using Step = StepPairs;
   static constexpr int W_BYTES = 64, STEPS_OUT = 2;

@@ -9,6 +9,7 @@
 //   codes       fixed point     inregisters.h    buffered.h, both over k-blocks of at most FIXED_K_BLOCK
 //   codes       bf16, float     inregisters.h    buffered.h; i8 with one scale per column as dense numbers, scaled at the end
 //   i4, units   integer         multiples.h      multiples.h
+//   i4          split           inregisters.h, multiples.h: one or two rows of fixed point, where codes are consecutive
 //
 // Fixed point rows have 16 bits (PENSTOCK_FIXED16). How many rows are few is UnpackLimits' matter. A class Step reads codes
 // as they are packed and an Unpack makes the numbers that it would (steps.h, pairs.h, values.h): so both ways add the same products in the
@@ -69,12 +70,17 @@ inline void multiply_16_bit_rows(const Task& unscaled) {  // fixed point
   const Task t = unscaled.scaled_by(apply_row_scales);
   using Consecutive = StepI4Pairs<ConsecutiveCodes>;
   const Matrix& m = t.matrix;
-  if (m.has_units()) {
+  if (m.has_units() && t.x.split) {
+    for_unit_blocks(t, [&](const UnitBlock& block) {
+      multiply_units_in_registers<MAX_SPLIT_ROWS>(t, StepI4Split{}, block, packed_weights(t, block, StepI4Split::K));
+    });
+  } else if (m.has_units()) {
     multiply_units<MultipliedPairs>(t, t.limits.i4_units, Consecutive{});
   } else {
     for_k_block_runs(t, [&](const KBlocks& run) {
       if (m.format == Format::i8) return multiply_codes(t, t.limits.i8, UnpackI8{}, StepI8{}, run);
       if (m.format == Format::i6) return multiply_codes(t, t.limits.i8, UnpackI6{}, StepI6{}, run);
+      if (t.x.split) return multiply_in_registers<true, MAX_SPLIT_ROWS>(t, StepI4Split{}, run);
       if (m.codebook_is_consecutive()) return multiply_codes(t, t.limits.i4, UnpackI4Pairs<ConsecutiveCodes>{}, Consecutive{}, run);
       const StepI4 step = step_i4(m);
       multiply_codes(t, t.limits.i4, UnpackI4{step}, step, run);

@@ -107,7 +107,7 @@ template <class Step, int R, int V> PENSTOCK_INLINE void begin_k_block(typename 
   unrolled<R>([&](auto r) PENSTOCK_INLINED {
     if constexpr (Step::INTEGER) {
       const I begin = broadcast_u32(x.acc_init + r * x.groups + k_block);
-      unrolled<V>([&](auto v) PENSTOCK_INLINED { acc[r][v] = begin; });
+      unrolled<V>([&](auto v) PENSTOCK_INLINED { begin_sum(acc[r][v], begin); });
     } else {
       unrolled<V>([&](auto v) PENSTOCK_INLINED { acc[r][v] = zero(); });
     }
@@ -142,7 +142,7 @@ void scaled_micro_kernel(const Step& step, const KBlocks& of, const Operand& x, 
       if (of.factors) scale = scale * factor[v], min = min * min_factor[v];
       unrolled<R>([&](auto r) PENSTOCK_INLINED {
         F sum, previous = zero();
-        if constexpr (Step::INTEGER) sum = to_float(acc[r][v]);
+        if constexpr (Step::INTEGER) sum = to_float(whole_sum(acc[r][v]));
         else sum = acc[r][v];
         if constexpr (GROUPED) previous = total[r][v];
         F next = fma(sum, scale, previous);

@@ -54,6 +54,10 @@ struct StepF16 : FloatStep<StepF16, 1, 32> {
   template <int J> static PENSTOCK_INLINE F value(Bytes w) { return from_f16(reinterpret_cast<const std::uint16_t*>(w)); }
 };
 
+// An integer accumulator may be one number or, as with SplitSum, several.
+PENSTOCK_INLINE void begin_sum(I& sum, I from) { sum = from; }
+PENSTOCK_INLINE I whole_sum(I sum) { return sum; }
+
 template <int R, int V> PENSTOCK_INLINE void dot4_rows(I (&acc)[R][V], const Raw (&b)[V], Bytes x, std::size_t stride) {
   unrolled<R>([&](auto r) PENSTOCK_INLINED {
     const Raw a = broadcast_u32(x + stride * r);

@@ -88,6 +88,12 @@ inline void store_bf16(std::uint16_t* p, F x) {
 }
 #endif
 inline void store_i8(std::int8_t* p, I x) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(x)); }
+// The lower bytes of 8 lanes of a, 8 of b, then the others of a and of b.
+inline void store_i8_eights(std::uint8_t* p, I a, I b) {
+  const __m128i first = _mm512_cvtepi32_epi8(a), second = _mm512_cvtepi32_epi8(b);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_unpacklo_epi64(first, second));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 16), _mm_unpackhi_epi64(first, second));
+}
 // Lanes of each 8 in the order 0 4 1 5 2 6 3 7.
 inline I interleave_for_i4(I x) { return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15), x); }
 inline I high_byte(I x) { return _mm512_srai_epi32(x, 8); }  // of int16 values
