@@ -116,7 +116,7 @@ template <int R> [[gnu::noinline]] void score_tileless(const AttentionBlock& b, 
         __builtin_prefetch(tiles.values[t + v] + at, 0, 2);
         return tiles.keys[t + v] + at;
       });
-    unrolled<R>([&](auto r) PENSTOCK_INLINED { unrolled<V>([&](auto v) PENSTOCK_INLINED { store(b.scores + CHUNK * r + TILE * (t + v), sum[r][v]); }); });
+    store_sums(sum, b.scores + TILE * t, CHUNK);
   };
   constexpr int V = tileless_vectors(R);
   int t = 0;
@@ -126,7 +126,7 @@ template <int R> [[gnu::noinline]] void score_tileless(const AttentionBlock& b, 
 
 // P V of R rows and V column vectors from vector `vec` on. Meanwhile prefetches the next chunk's keys.
 template <int R, int V>
-[[gnu::noinline]] void weigh_tileless(const AttentionBlock& b, const TilePointers& tiles, int count, int vec, const TilePointers* next, float* product) {
+[[gnu::noinline]] void weigh_tileless(const AttentionBlock& b, const TilePointers& tiles, int count, int vec, const TilePointers* next, float* out) {
   constexpr int PAIRS = TILE / 2;
   F sum[R][V];
   fill_block(sum, [](auto, auto) PENSTOCK_INLINED { return zero(); });
@@ -137,7 +137,7 @@ template <int R, int V>
       if (next) __builtin_prefetch(next->keys[tile] + at, 0, 2);
       return tiles.values[tile] + at;
     });
-  unrolled<R>([&](auto r) PENSTOCK_INLINED { unrolled<V>([&](auto v) PENSTOCK_INLINED { store(product + BLOCK_COLUMNS * r + LANES * v, sum[r][v]); }); });
+  store_sums(sum, out, BLOCK_COLUMNS);
 }
 
 template <int R> void attend_chunk_tileless(const AttentionBlock& b, const TilePointers& tiles, int begin, int count, const TilePointers* next) {

@@ -15,7 +15,7 @@
 // as they are packed and an Unpack makes the numbers that it would (steps.h, pairs.h, values.h): so both ways add the same products in the
 // same order, and the number of rows may choose between them.
 //
-// With AMX, bf16 weights always take tiles, and codes do for more than a few rows (amx.h); the rest comes here.
+// With AMX, bf16 weights and codes for more than a few rows are multiplied elsewhere (amx.h); the rest comes here.
 #pragma once
 #include "buffered.h"
 #include "inregisters.h"

@@ -13,7 +13,7 @@ constexpr int MAX_TILELESS_ROWS = 4;  // up to which vectors are used
 // Column vectors beside R rows: even, odd and the weights of both stay in registers.
 constexpr int tileless_vectors(int rows) { return rows <= 2 ? 4 : 2; }
 
-// sum += x [R, 2 pairs] * one B tile of 16 V columns. line(p): its weights at k = 2 p and 2 p + 1, of all V vectors.
+// sum += x [R, 2 pairs] * one B tile of 16 V columns. line(p, v): where vector v has k = 2 p and 2 p + 1.
 template <int R, int V, class Line>
 PENSTOCK_INLINE void add_tile(F (&sum)[R][V], Bytes x, std::size_t stride, int pairs, const Line& line) {
   F even[R][V], odd[R][V];
@@ -38,6 +38,11 @@ PENSTOCK_INLINE void add_tile(F (&sum)[R][V], Bytes x, std::size_t stride, int p
   });
 }
 
+// `stride`: floats from row to row.
+template <int R, int V> PENSTOCK_INLINE void store_sums(const F (&sum)[R][V], float* out, int stride) {
+  unrolled<R>([&](auto r) PENSTOCK_INLINED { unrolled<V>([&](auto v) PENSTOCK_INLINED { store(out + stride * r + LANES * v, sum[r][v]); }); });
+}
+
 // Calls body(V, v) for blocks of V <= MAX column vectors from vector v on.
 template <int VECTORS, int MAX, class Body> PENSTOCK_INLINE void for_vectors(const Body& body) {
   constexpr int V = std::min(MAX, VECTORS), REST = VECTORS % V;
@@ -58,7 +63,7 @@ template <int VECTORS> [[gnu::noinline]] void add_tile_rows(const Task& t, const
         if (r == 0 && t.stream_prefetch.distance) fetch_lines(at + t.stream_prefetch.distance, 64, t.stream_prefetch.to_l1);
         return at;
       });
-      unrolled<R>([&](auto i) PENSTOCK_INLINED { unrolled<V>([&](auto j) PENSTOCK_INLINED { store(out + i * PANEL + LANES * j, sum[i][j]); }); });
+      store_sums(sum, out, PANEL);
     });
   });
 }
