@@ -320,6 +320,7 @@ void bind_model(nb::module_& module) {
       .def("trim", [](const Model&) { trim_heap(); }, "Gives memory that loading has freed back to the system.")
       .def("set_int8", &Model::set_int8)
       .def("tune_for_zen5", &Model::tune_for_zen5, "Whether products take what was fastest on Zen 5, or on other processors; bits are the same.")
+      .def("set_cached_bytes", &Model::set_cached_bytes, "Up to how many bytes weights are taken to stay in a cache; bits are the same.")
       .def("set_cache_prefetch", &Model::set_cache_prefetch, "Bytes ahead; 0: attention does not read the KV cache as a stream.")
       .def("step", &step, nb::arg("batch"), nb::arg("wanted"), nb::arg("given"))
       .def("result", &copy_result, nb::arg("buffer"), nb::arg("out").noconvert())

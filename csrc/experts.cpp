@@ -67,8 +67,8 @@ template <class Take> void Step::multiply_experts(const Matrix& matrix, int bias
       for (int i = 0; i < rows; ++i) take(first + row + i, p, sums + std::size_t(i) * PANEL);
     };
     m.kernels_.linear({matrix, expert, panel, num_panels, operand(m.shared_operand_, matrix, average).at_row(first), count,
-                       make_epilogue(epilogue), reinterpret_cast<float*>(at), at + sums_bytes, m.stream_prefetch(matrix, count),
-                       m.machine_});
+                       make_epilogue(epilogue), reinterpret_cast<float*>(at), at + sums_bytes, m.reads_memory(),
+                       m.stream_prefetch(matrix, count), m.machine_});
   };
   const int max_run = fits_private_operand(average, matrix.k_padded) ? panels_in_run(matrix) : 1;
   parallel_for_runs(thread, std::min(matrix.count, pairs) * panels, max_run, [] {}, [&](int task, int end) {

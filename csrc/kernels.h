@@ -52,6 +52,7 @@ struct PanelTask {
   Epilogue epilogue;
   float* out;              // scratch for accumulators [num_panels, rows, PANEL]
   std::uint8_t* unpacked;  // scratch of Kernels::unpacked_bytes
+  bool from_memory;                // whether the weights are: they do not stay in a cache from step to step
   StreamPrefetch stream_prefetch;  // of products whose rows fit one register block
   const Features& machine;         // whose break-evens hold
 };

@@ -103,7 +103,7 @@ void Step::linear(const Op& op, int thread) {
     std::uint8_t* at = scratch(thread, panel_bytes * num_panels + m.kernels_.unpacked_bytes + 64);
     const auto run = [&](int p, int row, int rows, float* sums) { epilogue(op, p, first + row, rows, sums); };
     m.kernels_.linear({matrix, 0, panel, num_panels, x().at_row(first), count, make_epilogue(run), reinterpret_cast<float*>(at),
-                       at + panel_bytes * num_panels, m.stream_prefetch(matrix, count), m.machine_});
+                       at + panel_bytes * num_panels, m.reads_memory(), m.stream_prefetch(matrix, count), m.machine_});
   });
 }
 

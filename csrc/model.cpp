@@ -90,7 +90,7 @@ int Model::add_matrix(const Matrix& matrix) {
 // As measured (docs/LOG.md). The hardware prefetcher of Intel's cores stays too close to a single stream from memory, that of Zen 5 where
 // there is arithmetic between loads; that of Zen 4 is hindered by more requests.
 StreamPrefetch Model::stream_prefetch(const Matrix& matrix, int rows) const {
-  if (weights_used_ <= CACHE_RESIDENT_BYTES) return {};
+  if (!reads_memory()) return {};
   if (machine_.intel) return {4096, false};
   const bool only_loads = matrix.bits() >= 16 && rows == 1;
   return machine_.zen5 && !only_loads ? StreamPrefetch{8192, true} : StreamPrefetch{};

@@ -120,9 +120,6 @@ struct RopeTable {
 
 class Model {
  public:
-  // Weights of up to this size are read from a cache; reading larger ones was slower on every machine measured.
-  static constexpr std::size_t CACHE_RESIDENT_BYTES = std::size_t(64) << 20;
-
   // Models that run alternately (target and draft) share a pool, so that one's idle threads do not spin beside the other's.
   // `dequantize`: i4 weights without units are multiplied as bf16, where kernels have tiles.
   Model(std::shared_ptr<Pool> pool, const Kernels& kernels, bool bf16, bool int8_activations, bool dequantize);
@@ -149,6 +146,8 @@ class Model {
   std::uint8_t* weights() const { return weights_.data(); }
   std::size_t weights_used() const { return weights_used_; }
   StreamPrefetch stream_prefetch(const Matrix& matrix, int rows) const;
+  bool reads_memory() const { return weights_used_ > cached_bytes_; }
+  void set_cached_bytes(std::size_t bytes) { cached_bytes_ = bytes; }
   StreamPrefetch cache_prefetch() const { return cache_prefetch_; }
   void set_cache_prefetch(int distance) { cache_prefetch_ = {distance, true}; }
   void tune_for_zen5(bool on) { machine_.zen5 = on; }
@@ -178,6 +177,7 @@ class Model {
   std::vector<Matrix> matrices_;
   Memory weights_;                // all matrices, one after another
   std::size_t weights_used_ = 0;  // bytes
+  std::size_t cached_bytes_ = std::size_t(64) << 20;  // weights of up to this size are read from a cache; larger ones were slower to read everywhere
   std::vector<RopeTable> rope_tables_;
   std::vector<Cache> caches_;
   Memory cache_memory_;

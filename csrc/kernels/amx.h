@@ -2,7 +2,7 @@
 // fixed-point rows have accumulators of their own.
 //
 //   bf16             dense_panels. Loop order: slices of k that fit L2, panels, k-blocks of L1_TILES tiles that fit L1, blocks of 16 rows.
-//                    dense_tileless, for up to MAX_TILELESS_ROWS rows: the same sums by vectors
+//                    dense_tileless, for a few rows: the same sums by vectors (tilesums.h)
 //   i4, dequantized  the same, where each k-block is first unpacked to bf16 with its scales: once for all rows, so sums are not scaled
 //   i8, i6, i4       tile_codes, for more than MAX_VECTOR_ROWS rows: k-blocks that fit L1, blocks of 16 rows, columns
 //   i4 with units    tile_units, for more than MAX_VECTOR_UNIT_ROWS: each k-block is first unpacked to bytes, code times multiple
@@ -19,7 +19,7 @@ namespace PENSTOCK_ISA {
 inline bool fits_tiles(const Matrix& m) { return m.format == Format::bf16 && (m.k_padded % 32 == 0 || m.k_padded == 16); }
 
 inline void multiply_panels(const Task& t) {
-  if (fits_tiles(t.matrix) && t.rows <= MAX_TILELESS_ROWS) return dense_tileless(t);
+  if (fits_tiles(t.matrix) && is_tileless(t)) return dense_tileless(t);
   if (fits_tiles(t.matrix)) return t.rows <= MAX_STREAMED_ROWS ? tile_dense<true, false>(t) : tile_dense<false, false>(t);
   if (t.matrix.dequantized && !t.x.int8) return t.matrix.has_mins ? tile_dequantized<true>(t) : tile_dequantized<false>(t);
   const bool codes = t.matrix.has_codes();

@@ -45,6 +45,7 @@ struct Task {
   Epilogue epilogue;
   float* out;              // accumulators [num_panels, rows, PANEL]
   std::uint8_t* unpacked;  // [UNPACKED_BYTES]
+  bool from_memory;
   StreamPrefetch stream_prefetch;
   UnpackLimits limits;
   void (*scale_rows)(const Task&, int first, int count) = nullptr;  // what sums over all of k still need; nullptr: nothing
@@ -81,7 +82,7 @@ inline Task panels_of_one_width(const PanelTask& of, int from) {
   const int first = of.first_panel + from, width = m.width(first), left = of.num_panels - from;
   const int count = m.width(of.first_panel + of.num_panels - 1) == width ? left : std::max(1, left - 1);
   return {m, m.panel(of.matrix_index, first), first, count, width, of.x, of.rows, of.epilogue, of.out + std::size_t(of.rows) * PANEL * from,
-          of.unpacked, of.stream_prefetch, unpack_limits(of.machine)};
+          of.unpacked, of.from_memory, of.stream_prefetch, unpack_limits(of.machine)};
 }
 
 // Calls body(V, v, plan) for blocks of V column vectors from vector v on; for_rows takes the plan. `read`: what all register blocks

@@ -8,7 +8,9 @@
 
 namespace PENSTOCK_ISA {
 
-constexpr int MAX_TILELESS_ROWS = 4;  // up to which vectors are used
+constexpr int MAX_TILELESS_ROWS = 4;  // up to which vectors are used: beyond, they take longer than memory; from a cache, tiles are faster
+
+inline bool is_tileless(const Task& t) { return t.rows <= (t.from_memory ? MAX_TILELESS_ROWS : 1); }
 
 // Column vectors beside R rows: even, odd and the weights of both stay in registers.
 constexpr int tileless_vectors(int rows) { return rows <= 2 ? 4 : 2; }

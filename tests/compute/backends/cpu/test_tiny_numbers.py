@@ -1,5 +1,7 @@
 """A row of 16-bit numbers has the same bits alone as among others, denormals included: where tiles multiply many rows, they take those for
 zero, and so must the vectors that multiply a few."""
+import itertools
+
 import numpy as np
 import pytest
 
@@ -27,5 +29,6 @@ def test_few_rows_are_as_among_many(kernels: str, factors: str, inner: int) -> N
     assert weights.any() and rows.any()
     product = Product(Cpu(CpuOptions(kernels=kernels), "bfloat16", ""), weights.shape, weights, 1)
     among_others = product.of(rows)
-    for count in range(1, 7):
+    for cached_bytes, count in itertools.product((0, 1 << 30), range(1, 7)):
+        product.loaded.model.set_cached_bytes(cached_bytes)
         assert np.array_equal(product.of(rows[:count]).view(np.uint32), among_others[:count].view(np.uint32))
