@@ -17,11 +17,12 @@ namespace PENSTOCK_ISA {
 // into a function that is not inlined, which compilers do not move out of its life.
 class FlushedDenormals {
  public:
-  FlushedDenormals() { _mm_setcsr(before_ | 0x8040); }  // FTZ, DAZ
+  FlushedDenormals() { _mm_setcsr(before_ | FLUSH_TO_ZERO | DENORMALS_ARE_ZERO); }
   ~FlushedDenormals() { _mm_setcsr(before_); }
   FlushedDenormals(const FlushedDenormals&) = delete;
 
  private:
+  static constexpr unsigned FLUSH_TO_ZERO = 0x8000, DENORMALS_ARE_ZERO = 0x40;
   const unsigned before_ = _mm_getcsr();
 };
 
