@@ -106,7 +106,7 @@ struct Operand {
   int groups = 1;                     // quantization groups, of fixed point k-blocks
   bool int8 = false;
   int amx_row_bytes = 0;                   // bytes per element in AMX form, 0: plain
-  bool split = false;                      // fixed point: of each 8 along k, the high bytes and then the low ones (fixed16.h)
+  bool split = false;                      // fixed point as bytes: of each 8 or 4 along k, the high ones and then the low ones (fixed16.h)
 
   Operand at_row(int row) const {
     Operand o = *this;

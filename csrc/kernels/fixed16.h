@@ -19,18 +19,20 @@ struct ConsecutiveCodes {
 
 // Storage of a row. int16: plain. byte_planes: [2, k_padded] all high bytes (signed), then all low bytes (unsigned). bf16_planes: the
 // same two planes as bf16, the high one as 256 * high byte. interleaved: byte planes whose 8 along k stand as 0 4 1 5 2 6 3 7, the order in
-// which i4 codes are unpacked to bytes. Those three are AMX forms. split: [k_padded / 8, 2, 8], of each 8 along k the high bytes (signed), then
-// the low ones (unsigned), in that order.
-enum class Fixed16Layout { int16, byte_planes, interleaved, bf16_planes, split };
+// which i4 codes are unpacked to bytes. Those three are AMX forms. split_eights: [k_padded / 8, 2, 8], of each 8 along k the high bytes
+// (signed), then the low ones (unsigned), in that order. split_fours: [k_padded / 4, 2, 4], in rising k.
+enum class Fixed16Layout { int16, byte_planes, interleaved, bf16_planes, split_eights, split_fours };
 
 template <Fixed16Layout LAYOUT> PENSTOCK_INLINE void store_fixed16(int k_padded, std::uint8_t* row, int i, int left, I fixed) {
   if constexpr (LAYOUT == Fixed16Layout::byte_planes || LAYOUT == Fixed16Layout::interleaved) {
     if constexpr (LAYOUT == Fixed16Layout::interleaved) fixed = interleave_for_i4(fixed);
     store_i8(reinterpret_cast<std::int8_t*>(row) + i, high_byte(fixed));
     store_i8(reinterpret_cast<std::int8_t*>(row) + k_padded + i, fixed);
-  } else if constexpr (LAYOUT == Fixed16Layout::split) {
+  } else if constexpr (LAYOUT == Fixed16Layout::split_eights) {
     fixed = interleave_for_i4(fixed);
     store_i8_eights(row + 2 * i, high_byte(fixed), fixed);
+  } else if constexpr (LAYOUT == Fixed16Layout::split_fours) {
+    store_i8_fours(row + 2 * i, high_byte(fixed), fixed);
   } else if constexpr (LAYOUT == Fixed16Layout::bf16_planes) {
     auto* out = reinterpret_cast<std::uint16_t*>(row) + i;
     const I lower = low_byte(fixed);
@@ -43,7 +45,8 @@ template <Fixed16Layout LAYOUT> PENSTOCK_INLINE void store_fixed16(int k_padded,
   }
 }
 
-// x [n] -> out [k_padded]; returns the row's scale. See Kernels::to_fixed16.
+// x [n] -> out [k_padded]; returns the row's scale. See Kernels::to_fixed16. split_fours: only high bytes meet codes with a zero point
+// (StepI8Split), so they alone need a correction.
 template <Fixed16Layout LAYOUT>
 float to_fixed16_as(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* acc_init, float* group_sums) {
   const auto rounded = [](F v) PENSTOCK_INLINED { return widen_bf16<1>(round_to_bf16(v)); };
@@ -58,7 +61,7 @@ float to_fixed16_as(const float* x, int n, const Matrix& matrix, std::uint8_t* o
     I lane_sum = zero_i();
     each_vector_until(x, finite ? n : 0, begin, end, [&](int i, int left, F v) PENSTOCK_INLINED {
       const I fixed = to_int(round(rounded(v) * inverse));
-      lane_sum = add_i(lane_sum, fixed);
+      lane_sum = add_i(lane_sum, LAYOUT == Fixed16Layout::split_fours ? subtract_i(fixed, low_byte(fixed)) : fixed);
       store_fixed16<LAYOUT>(matrix.k_padded, out, i, left, fixed);
     });
     sums.add(lane_sum);

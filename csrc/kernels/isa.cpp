@@ -163,9 +163,14 @@ static float int8_to_amx(const float* x, int n, const Matrix& matrix, std::int8_
   return to(x, n, matrix, out, acc_init, group_sums);
 }
 #if defined(PENSTOCK_FIXED16)
-constexpr decltype(Kernels::to_fixed16) to_fixed16 = to_fixed16_as<Fixed16Layout::int16>, to_split_fixed16 = to_fixed16_as<Fixed16Layout::split>;
+constexpr decltype(Kernels::to_fixed16) to_fixed16 = to_fixed16_as<Fixed16Layout::int16>;
+static float to_split_fixed16(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* acc_init, float* group_sums) {
+  const auto to = matrix.format == Format::i4 ? to_fixed16_as<Fixed16Layout::split_eights> : to_fixed16_as<Fixed16Layout::split_fours>;
+  return to(x, n, matrix, out, acc_init, group_sums);
+}
 static bool splits_fixed16(const Matrix& m, int rows) {
-  return rows <= MAX_SPLIT_ROWS && m.format == Format::i4 && m.codebook_is_consecutive() && m.group % LANES == 0;
+  const bool takes_bytes = m.format == Format::i4 ? m.codebook_is_consecutive() : m.format == Format::i8 && !m.has_mins;
+  return rows <= MAX_SPLIT_ROWS && takes_bytes && m.group % LANES == 0;
 }
 static float fixed16_to_amx(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* acc_init, float* group_sums) {
   const auto to = matrix.has_units()       ? to_fixed16_as<Fixed16Layout::interleaved>

@@ -79,15 +79,32 @@ using StepI4 = StepI4Pairs<CodebookCodes>;
 
 #if defined(PENSTOCK_FIXED16)
 
-// i4 codes of a consecutive codebook, as they are, with rows in the form Operand::split. A word of bytes holds twice the k of a pair, so codes
-// take half as many instructions to unpack, which one or two rows hardly share. One factor of VPDPBUSD is signed and one is not: codes are 0 to
-// 15 and so either, beside signed high bytes and unsigned low ones. Sums are those of StepI4Pairs<ConsecutiveCodes>.
+// Rows in the form Operand::split: a word of bytes holds twice the k of a pair, so codes take fewer instructions to unpack, which one or two
+// rows hardly share. One factor of VPDPBUSD is signed and one is not: high bytes of rows are signed, low ones are not. Sums are those of
+// pairs.
 constexpr int MAX_SPLIT_ROWS = 2;
 struct SplitSum { I high, low; };  // of high bytes, of low ones
 PENSTOCK_INLINE void begin_sum(SplitSum& sum, I from) { sum.high = zero_i(), sum.low = from; }
 PENSTOCK_INLINE I whole_sum(const SplitSum& sum) { return add_i(shift_left_8(sum.high), sum.low); }
 
-struct StepI4Split {
+struct StepI8Split {  // plus 128 as they are stored, codes are unsigned, and signed without
+  using Acc = SplitSum;
+  static constexpr bool INTEGER = true;
+  static constexpr int K = 4, W_BYTES = 64, X_BYTES = 8;
+  template <int R, int V> PENSTOCK_INLINE void multiply(SplitSum (&acc)[R][V], Bytes w, Bytes x, std::size_t stride) const {
+    Raw stored[V];
+    unrolled<V>([&](auto v) PENSTOCK_INLINED { stored[v] = load_raw(w + 64 * v); });
+    unrolled<R>([&](auto r) PENSTOCK_INLINED {
+      const Raw high = broadcast_u32(x + stride * r), low = broadcast_u32(x + stride * r + 4);
+      unrolled<V>([&](auto v) PENSTOCK_INLINED {
+        acc[r][v].high = dot4(acc[r][v].high, stored[v], high), acc[r][v].low = dot4(acc[r][v].low, low, flip_byte_signs(stored[v]));
+      });
+    });
+  }
+};
+
+struct StepI4Split {  // of a consecutive codebook, as they are: 0 to 15 is either
+
   using Acc = SplitSum;
   static constexpr bool INTEGER = true;
   static constexpr int K = 8, W_BYTES = 64, X_BYTES = 16;

@@ -9,7 +9,7 @@
 //   codes       fixed point     inregisters.h    buffered.h, both over k-blocks of at most FIXED_K_BLOCK
 //   codes       bf16, float     inregisters.h    buffered.h; i8 with one scale per column as dense numbers, scaled at the end
 //   i4, units   integer         multiples.h      multiples.h
-//   i4          split           inregisters.h, multiples.h: one or two rows of fixed point, where codes are consecutive
+//   i8, i4      split           inregisters.h, multiples.h: one or two rows of fixed point
 //
 // Fixed point rows have 16 bits (PENSTOCK_FIXED16). How many rows are few is UnpackLimits' matter. A class Step reads codes
 // as they are packed and an Unpack makes the numbers that it would (steps.h, pairs.h, values.h): so both ways add the same products in the
@@ -78,6 +78,7 @@ inline void multiply_16_bit_rows(const Task& unscaled) {  // fixed point
     multiply_units<MultipliedPairs>(t, t.limits.i4_units, Consecutive{});
   } else {
     for_k_block_runs(t, [&](const KBlocks& run) {
+      if (m.format == Format::i8 && t.x.split) return multiply_in_registers<true, MAX_SPLIT_ROWS>(t, StepI8Split{}, run);
       if (m.format == Format::i8) return multiply_codes(t, t.limits.i8, UnpackI8{}, StepI8{}, run);
       if (m.format == Format::i6) return multiply_codes(t, t.limits.i8, UnpackI6{}, StepI6{}, run);
       if (t.x.split) return multiply_in_registers<true, MAX_SPLIT_ROWS>(t, StepI4Split{}, run);

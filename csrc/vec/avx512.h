@@ -94,6 +94,12 @@ inline void store_i8_eights(std::uint8_t* p, I a, I b) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_unpacklo_epi64(first, second));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 16), _mm_unpackhi_epi64(first, second));
 }
+// The same of 4 lanes.
+inline void store_i8_fours(std::uint8_t* p, I a, I b) {
+  const __m128i first = _mm512_cvtepi32_epi8(a), second = _mm512_cvtepi32_epi8(b);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_unpacklo_epi32(first, second));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 16), _mm_unpackhi_epi32(first, second));
+}
 // Lanes of each 8 in the order 0 4 1 5 2 6 3 7.
 inline I interleave_for_i4(I x) { return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15), x); }
 inline I high_byte(I x) { return _mm512_srai_epi32(x, 8); }  // of int16 values
@@ -128,6 +134,7 @@ inline Raw shift_right(Raw raw, int bits) { return _mm512_srli_epi32(raw, bits);
 inline Raw select_bits(int mask, Raw a, Raw b) { return _mm512_ternarylogic_epi32(a, _mm512_set1_epi32(mask), b, 0xea); }  // a & mask | b
 inline Raw shift_and_mask(Raw raw, int bits, int mask) { return _mm512_and_si512(_mm512_srli_epi32(raw, bits), _mm512_set1_epi32(mask)); }
 inline void store_raw(void* p, Raw x) { _mm512_storeu_si512(p, x); }
+inline Raw flip_byte_signs(Raw x) { return _mm512_xor_si512(x, _mm512_set1_epi8(static_cast<char>(0x80))); }
 inline Raw broadcast_u32(const void* p) { return _mm512_set1_epi32(*static_cast<const int*>(p)); }
 
 // The bf16 at even (0) or odd (1) k of each word, as float.
