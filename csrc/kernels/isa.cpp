@@ -169,8 +169,8 @@ static float to_split_fixed16(const float* x, int n, const Matrix& matrix, std::
   return to(x, n, matrix, out, acc_init, group_sums);
 }
 static bool splits_fixed16(const Matrix& m, int rows) {
-  const bool takes_bytes = m.format == Format::i4 ? m.codebook_is_consecutive() : m.format == Format::i8 && !m.has_mins;
-  return rows <= MAX_SPLIT_ROWS && takes_bytes && m.group % LANES == 0;
+  const bool is_i4 = m.format == Format::i4 && m.codebook_is_consecutive(), is_i8 = m.format == Format::i8 && !m.has_mins;
+  return (is_i4 ? rows <= MAX_SPLIT_ROWS : is_i8 && rows == 1) && m.group % LANES == 0;
 }
 static float fixed16_to_amx(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* acc_init, float* group_sums) {
   const auto to = matrix.has_units()       ? to_fixed16_as<Fixed16Layout::interleaved>
