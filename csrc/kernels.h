@@ -110,7 +110,8 @@ struct Kernels {
   float (*to_int8)(const float* x, int n, const Matrix& matrix, std::int8_t* out, std::int32_t* acc_init, float* group_sums);
   bool (*takes_fixed16)(const Matrix&);  // for codes: rows for these are 16-bit fixed point rather than bf16
   float (*to_fixed16)(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* acc_init, float* group_sums);  // may be nullptr
-  bool (*splits_fixed16)(const Matrix&, int rows);  // whether so many rows are in the form Operand::split, which the conversion makes
+  // Whether so many rows are in the form Operand::split, and the conversion to it; nullptr as to_fixed16.
+  bool (*splits_fixed16)(const Matrix&, int rows);
   float (*to_split_fixed16)(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* acc_init, float* group_sums);
   // Bytes per element of integer rows in AMX form, or 0 where so many rows stay plain; the two conversions make that form. nullptr: never.
   int (*amx_row_bytes)(const Matrix& matrix, int rows, bool int8);

@@ -14,7 +14,7 @@ constexpr int block_rows(int vecs, bool grouped = false, int max_rows = MAX_ROWS
 constexpr int block_vecs(int rows, bool grouped = false, int max_rows = MAX_ROWS) {
   return rows <= block_rows(4, grouped, max_rows)   ? 4
          : rows <= block_rows(2, grouped, max_rows) ? 2
-                                                    : std::max(1, num_accumulators(grouped) / max_rows);
+                                                    : std::max(1, std::min(4, num_accumulators(grouped) / max_rows));
 }
 
 // Calls body(V, v) for blocks of V column vectors of a panel beginning at vector v, V as large as a register block of this many rows

@@ -82,7 +82,7 @@ using StepI4 = StepI4Pairs<CodebookCodes>;
 // Rows in the form Operand::split: a word of bytes holds twice the k of a pair, so codes take fewer instructions to unpack, which one or two
 // rows hardly share. One factor of VPDPBUSD is signed and one is not: high bytes of rows are signed, low ones are not. Sums are those of
 // pairs.
-constexpr int MAX_SPLIT_ROWS = 2;
+constexpr int MAX_SPLIT_ROWS = 2;  // in a register block; some experts have more, as their form goes by the average
 struct SplitSum { I high, low; };  // of high bytes, of low ones
 PENSTOCK_INLINE void begin_sum(SplitSum& sum, I from) { sum.high = zero_i(), sum.low = from; }
 PENSTOCK_INLINE I whole_sum(const SplitSum& sum) { return add_i(shift_left_8(sum.high), sum.low); }
@@ -104,7 +104,6 @@ struct StepI8Split {  // plus 128 as they are stored, codes are unsigned, and si
 };
 
 struct StepI4Split {  // of a consecutive codebook, as they are: 0 to 15 is either
-
   using Acc = SplitSum;
   static constexpr bool INTEGER = true;
   static constexpr int K = 8, W_BYTES = 64, X_BYTES = 16;

@@ -9,7 +9,7 @@
 //   codes       fixed point     inregisters.h    buffered.h, both over k-blocks of at most FIXED_K_BLOCK
 //   codes       bf16, float     inregisters.h    buffered.h; i8 with one scale per column as dense numbers, scaled at the end
 //   i4, units   integer         multiples.h      multiples.h
-//   i8, i4      split           inregisters.h, multiples.h: one row of fixed point, or two
+//   i8, i4      split           inregisters.h, multiples.h: one row of fixed point, or two (splits_fixed16)
 //
 // Fixed point rows have 16 bits (PENSTOCK_FIXED16). How many rows are few is UnpackLimits' matter. A class Step reads codes
 // as they are packed and an Unpack makes the numbers that it would (steps.h, pairs.h, values.h): so both ways add the same products in the

@@ -95,7 +95,7 @@ template <class Body> PENSTOCK_INLINE void each_vector_until(const float* x, int
 // Sums of a row's codes, one k-block after another: what its accumulators begin with, and `group_sums` (or nullptr).
 class CodeSums {
  public:
-  CodeSums(int zero_point, std::int32_t* acc_init, float* group_sums) : factor_(-zero_point), acc_init_(acc_init), group_sums_(group_sums) {}
+  CodeSums(int zero_point, std::int32_t* acc_init, float* group_sums) : factor_(-static_cast<std::uint32_t>(zero_point)), acc_init_(acc_init), group_sums_(group_sums) {}
   // `total`: the sums of 16 parts of the k-block.
   PENSTOCK_INLINE void add(I total) {
     totals_[count_++] = total;
@@ -109,14 +109,15 @@ class CodeSums {
     } else {
       for (int i = 0; i < count_; ++i) sums[i] = reduce_add_i(totals_[i]);
     }
-    for (int i = 0; i < count_; ++i) *acc_init_++ = factor_ * sums[i];
+    for (int i = 0; i < count_; ++i) *acc_init_++ = static_cast<std::int32_t>(factor_ * static_cast<std::uint32_t>(sums[i]));  // modulo 2^32
     for (int i = 0; group_sums_ && i < count_; ++i) *group_sums_++ = static_cast<float>(sums[i]);
     count_ = 0;
   }
 
  private:
   I totals_[LANES];
-  int count_ = 0, factor_;
+  int count_ = 0;
+  std::uint32_t factor_;
   std::int32_t* acc_init_;
   float* group_sums_;
 };

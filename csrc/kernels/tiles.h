@@ -13,16 +13,16 @@
 
 namespace PENSTOCK_ISA {
 
-// While one lives, vector instructions take denormals for zero and make none, as tile products always do. What is to be computed so belongs
-// into a function that is not inlined, which compilers do not move out of its life.
+// While one lives, vector instructions do as tile products always do: denormals are taken for zero and none are made, rounding is to nearest,
+// nothing traps. What is to be computed so belongs into a function that is not inlined, which compilers do not move out of its life.
 class FlushedDenormals {
  public:
-  FlushedDenormals() { _mm_setcsr(before_ | FLUSH_TO_ZERO | DENORMALS_ARE_ZERO); }
+  FlushedDenormals() { _mm_setcsr(NO_EXCEPTIONS | FLUSH_TO_ZERO | DENORMALS_ARE_ZERO); }
   ~FlushedDenormals() { _mm_setcsr(before_); }
   FlushedDenormals(const FlushedDenormals&) = delete;
 
  private:
-  static constexpr unsigned FLUSH_TO_ZERO = 0x8000, DENORMALS_ARE_ZERO = 0x40;
+  static constexpr unsigned NO_EXCEPTIONS = 0x1f80, FLUSH_TO_ZERO = 0x8000, DENORMALS_ARE_ZERO = 0x40;  // rounding to nearest is 0
   const unsigned before_ = _mm_getcsr();
 };
 

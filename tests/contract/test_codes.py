@@ -226,9 +226,10 @@ def test_few_rows_have_the_bits_of_many(participant: Participant, activations: s
         backend = make(participant, activations)
         loaded = backend.load(case.program, case.weights, LAYOUT)
         whole = step(backend, loaded, tokens)["out"]
-        for first in range(0, 40, 5):
-            part = step(backend, loaded, tokens[first : first + 5])["out"]
-            assert np.array_equal(part, whole[first : first + 5], equal_nan=True), (coding, first)
+        for count, end in ((1, 8), (2, 8), (5, 40)):
+            for first in range(0, end, count):
+                part = step(backend, loaded, tokens[first : first + count])["out"]
+                assert np.array_equal(part, whole[first : first + count], equal_nan=True), (coding, first, count)
 
 
 def outputs(backend: Any, case: Case, tokens: Array, exact: bool = False) -> dict[str, Array]:
