@@ -124,8 +124,8 @@ template <int R> [[gnu::noinline]] void score_tileless(const AttentionBlock& b, 
   for (; t < count; ++t) score(std::integral_constant<int, 1>(), t);
 }
 
-// Of an odd last tile there are eight pairs, where tiles add eight products of zeros more: no sum differs by that, unless a zero is negative.
-// P V of R rows and V column vectors from vector `vec` on. Meanwhile prefetches the next chunk's keys.
+// P V of R rows and V column vectors from vector `vec` on. Meanwhile prefetches the next chunk's keys. Of an odd last tile there are eight
+// pairs, where tiles add eight products of zeros more: no sum differs by that, unless a zero is negative.
 template <int R, int V>
 [[gnu::noinline]] void weigh_tileless(const AttentionBlock& b, const TilePointers& tiles, int count, int vec, const TilePointers* next, float* out) {
   constexpr int PAIRS = TILE / 2;

@@ -95,7 +95,8 @@ template <class Body> PENSTOCK_INLINE void each_vector_until(const float* x, int
 // Sums of a row's codes, one k-block after another: what its accumulators begin with, and `group_sums` (or nullptr).
 class CodeSums {
  public:
-  CodeSums(int zero_point, std::int32_t* acc_init, float* group_sums) : factor_(-static_cast<std::uint32_t>(zero_point)), acc_init_(acc_init), group_sums_(group_sums) {}
+  CodeSums(int zero_point, std::int32_t* acc_init, float* group_sums)
+      : factor_(-static_cast<std::uint32_t>(zero_point)), acc_init_(acc_init), group_sums_(group_sums) {}
   // `total`: the sums of 16 parts of the k-block.
   PENSTOCK_INLINE void add(I total) {
     totals_[count_++] = total;
