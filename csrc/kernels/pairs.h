@@ -87,19 +87,25 @@ struct SplitSum { I high, low; };  // of high bytes, of low ones
 PENSTOCK_INLINE void begin_sum(SplitSum& sum, I from) { sum.high = zero_i(), sum.low = from; }
 PENSTOCK_INLINE I whole_sum(const SplitSum& sum) { return add_i(shift_left_8(sum.high), sum.low); }
 
+// Codes as bytes, the same ones unsigned and signed, times the high bytes of rows at x and the low ones at x + low_at.
+template <int R, int V>
+PENSTOCK_INLINE void dot4_split(SplitSum (&acc)[R][V], const Raw (&unsigneds)[V], const Raw (&signeds)[V], Bytes x, int low_at, std::size_t stride) {
+  unrolled<R>([&](auto r) PENSTOCK_INLINED {
+    const Raw high = broadcast_u32(x + stride * r), low = broadcast_u32(x + stride * r + low_at);
+    unrolled<V>([&](auto v) PENSTOCK_INLINED {
+      acc[r][v].high = dot4(acc[r][v].high, unsigneds[v], high), acc[r][v].low = dot4(acc[r][v].low, low, signeds[v]);
+    });
+  });
+}
+
 struct StepI8Split {  // plus 128 as they are stored, codes are unsigned, and signed without
   using Acc = SplitSum;
   static constexpr bool INTEGER = true;
   static constexpr int K = 4, W_BYTES = 64, X_BYTES = 8;
   template <int R, int V> PENSTOCK_INLINE void multiply(SplitSum (&acc)[R][V], Bytes w, Bytes x, std::size_t stride) const {
-    Raw stored[V];
-    unrolled<V>([&](auto v) PENSTOCK_INLINED { stored[v] = load_raw(w + 64 * v); });
-    unrolled<R>([&](auto r) PENSTOCK_INLINED {
-      const Raw high = broadcast_u32(x + stride * r), low = broadcast_u32(x + stride * r + 4);
-      unrolled<V>([&](auto v) PENSTOCK_INLINED {
-        acc[r][v].high = dot4(acc[r][v].high, stored[v], high), acc[r][v].low = dot4(acc[r][v].low, low, flip_byte_signs(stored[v]));
-      });
-    });
+    Raw stored[V], codes[V];
+    unrolled<V>([&](auto v) PENSTOCK_INLINED { stored[v] = load_raw(w + 64 * v), codes[v] = flip_byte_signs(stored[v]); });
+    dot4_split<R, V>(acc, stored, codes, x, 4, stride);
   }
 };
 
@@ -113,12 +119,7 @@ struct StepI4Split {  // of a consecutive codebook, as they are: 0 to 15 is eith
     unrolled<2>([&](auto half) PENSTOCK_INLINED {
       Raw codes[V];
       unrolled<V>([&](auto v) PENSTOCK_INLINED { codes[v] = i4_bytes<half>(raw[v]); });
-      unrolled<R>([&](auto r) PENSTOCK_INLINED {
-        const Raw high = broadcast_u32(x + stride * r + 4 * half), low = broadcast_u32(x + stride * r + 8 + 4 * half);
-        unrolled<V>([&](auto v) PENSTOCK_INLINED {
-          acc[r][v].high = dot4(acc[r][v].high, codes[v], high), acc[r][v].low = dot4(acc[r][v].low, low, codes[v]);
-        });
-      });
+      dot4_split<R, V>(acc, codes, codes, x + 4 * half, 8, stride);
     });
   }
 };

@@ -66,27 +66,31 @@ inline void multiply_int8_rows(const Task& unscaled) {
 
 #if defined(PENSTOCK_FIXED16)
 
+// The form Operand::split: codes of 8 bits, or consecutive ones of 4.
+inline void multiply_split_rows(const Task& t) {
+  if (t.matrix.has_units())
+    return for_unit_blocks(t, [&](const UnitBlock& block) {
+      multiply_units_in_registers<MAX_SPLIT_ROWS>(t, StepI4Split{}, block, packed_weights(t, block, StepI4Split::K));
+    });
+  for_k_block_runs(t, [&](const KBlocks& run) {
+    if (t.matrix.format == Format::i8) multiply_in_registers<true, MAX_SPLIT_ROWS>(t, StepI8Split{}, run);
+    else multiply_in_registers<true, MAX_SPLIT_ROWS>(t, StepI4Split{}, run);
+  });
+}
+
 inline void multiply_16_bit_rows(const Task& unscaled) {  // fixed point
   const Task t = unscaled.scaled_by(apply_row_scales);
   using Consecutive = StepI4Pairs<ConsecutiveCodes>;
   const Matrix& m = t.matrix;
-  if (m.has_units() && t.x.split) {
-    for_unit_blocks(t, [&](const UnitBlock& block) {
-      multiply_units_in_registers<MAX_SPLIT_ROWS>(t, StepI4Split{}, block, packed_weights(t, block, StepI4Split::K));
-    });
-  } else if (m.has_units()) {
-    multiply_units<MultipliedPairs>(t, t.limits.i4_units, Consecutive{});
-  } else {
-    for_k_block_runs(t, [&](const KBlocks& run) {
-      if (m.format == Format::i8 && t.x.split) return multiply_in_registers<true, MAX_SPLIT_ROWS>(t, StepI8Split{}, run);
-      if (m.format == Format::i8) return multiply_codes(t, t.limits.i8, UnpackI8{}, StepI8{}, run);
-      if (m.format == Format::i6) return multiply_codes(t, t.limits.i8, UnpackI6{}, StepI6{}, run);
-      if (t.x.split) return multiply_in_registers<true, MAX_SPLIT_ROWS>(t, StepI4Split{}, run);
-      if (m.codebook_is_consecutive()) return multiply_codes(t, t.limits.i4, UnpackI4Pairs<ConsecutiveCodes>{}, Consecutive{}, run);
-      const StepI4 step = step_i4(m);
-      multiply_codes(t, t.limits.i4, UnpackI4{step}, step, run);
-    });
-  }
+  if (t.x.split) return multiply_split_rows(t);
+  if (m.has_units()) return multiply_units<MultipliedPairs>(t, t.limits.i4_units, Consecutive{});
+  for_k_block_runs(t, [&](const KBlocks& run) {
+    if (m.format == Format::i8) return multiply_codes(t, t.limits.i8, UnpackI8{}, StepI8{}, run);
+    if (m.format == Format::i6) return multiply_codes(t, t.limits.i8, UnpackI6{}, StepI6{}, run);
+    if (m.codebook_is_consecutive()) return multiply_codes(t, t.limits.i4, UnpackI4Pairs<ConsecutiveCodes>{}, Consecutive{}, run);
+    const StepI4 step = step_i4(m);
+    multiply_codes(t, t.limits.i4, UnpackI4{step}, step, run);
+  });
 }
 
 #else

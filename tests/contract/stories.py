@@ -1,4 +1,5 @@
 """Sequences played through a backend's public interface, in steps of any composition over any blocks."""
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from penstock.compute.backends.contract import Backend, Batch, KVLayout, Outputs
 from penstock.compute.program import Program
 
 Array = Any
+LEFT = 30_000.0  # in a KV pool, by others
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,11 @@ class Fork:
 
 @dataclass(frozen=True)
 class Story:
-    """Each step lists (sequence, rows) in the order of the batch. `logits` of "all" rows, of the "last" row of each chunk, or "none"."""
+    """Each step lists (sequence, rows) in the order of the batch. `logits` of "all" rows, of the "last" row of each chunk, or "none".
+
+    `unwritten`: what the KV pool is full of before. With NaN, whoever reads a slot that its sequence has not written is found out, and
+    attention computes rows anew that saw such a slot beside theirs; with a number it does not, as in a pool that others have used.
+    """
 
     steps: tuple[tuple[tuple[int, int], ...], ...]
     block_size: int = 16
@@ -30,6 +36,7 @@ class Story:
     spare: int = 0  # blocks that each table has beyond its need
     logits: str = "all"
     seed: int = 0  # of the order of block ids
+    unwritten: float = math.nan
 
     @property
     def begins(self) -> list[int]:
@@ -100,13 +107,10 @@ def tables_for(story: Story) -> tuple[list[Array], list[list[tuple[int, int]]], 
 
 
 def play(backend: Backend, program: Program, weights: Mapping[str, Array], story: Story, tokens: Sequence[Array]) -> dict[str, list[Array]]:
-    """Every output of the program -> for each sequence an array [rows it computed, ...].
-
-    The KV pool is full of NaN before: whoever reads a slot that its sequence has not written is found out.
-    """
+    """Every output of the program -> for each sequence an array [rows it computed, ...]."""
     tables, copies, num_blocks = tables_for(story)
     loaded = backend.load(program, weights, KVLayout(num_blocks, story.block_size))
-    fill_with_nan(backend, loaded, program, num_blocks, story.block_size)
+    fill_pool(backend, loaded, program, story.unwritten)
     wanted = tuple(name for name in program.outputs if name != "logits")
     found: dict[str, list[list[Array]]] = {name: [[] for _ in tokens] for name in program.outputs}
     ends = story.begins
@@ -136,7 +140,7 @@ def _take(found: dict[str, list[list[Array]]], outputs: Outputs, seqs: Sequence[
         logit += len(share.logits)
 
 
-def fill_with_nan(backend: Backend, loaded: Any, program: Program, num_blocks: int, block_size: int) -> None:
-    kv = program.kv
-    shape = (2, kv.num_layers, num_blocks, block_size, kv.num_kv_heads, kv.head_dim)
-    backend.write_blocks(loaded, range(num_blocks), np.full(shape, np.nan, dtype=np.float32))
+def fill_pool(backend: Backend, loaded: Any, program: Program, number: float) -> None:
+    kv, layout = program.kv, loaded.layout
+    shape = (2, kv.num_layers, layout.num_blocks, layout.block_size, kv.num_kv_heads, kv.head_dim)
+    backend.write_blocks(loaded, range(layout.num_blocks), np.full(shape, number, dtype=np.float32))

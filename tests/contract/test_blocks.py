@@ -1,4 +1,5 @@
 """Blocks leave a backend's cache and come back as they were: what offload, transfer and snapshots rest on."""
+import math
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from penstock.compute.backends.contract import KVLayout
 from tests.contract.decoders import PLAIN, SPECS, decoder
 from tests.contract.participants import Participant, each_participant
-from tests.contract.stories import Share, batch_of, fill_with_nan
+from tests.contract.stories import Share, batch_of, fill_pool
 
 SHAPE = (2, 2, 3, 4, 2, 16)  # keys and values, layers, blocks, slots, heads, dimensions
 
@@ -63,7 +64,7 @@ def test_a_sequence_goes_on_elsewhere(participant: Participant, name: str) -> No
     stayed = backend.load(program, weights, KVLayout(num_blocks=12, block_size=16))
     backend.step(stayed, batch_of([Share(tokens[:150], 0, here)], 16))
     moved = backend.load(program, weights, KVLayout(num_blocks=21, block_size=16))
-    fill_with_nan(backend, moved, program, 21, 16)
+    fill_pool(backend, moved, program, math.nan)
     backend.write_blocks(moved, there[:10], backend.read_blocks(stayed, here[:10]))
     rest = [backend.step(loaded, batch_of([Share(tokens[150:], 150, table, range(7))], 16)).logits
             for loaded, table in ((stayed, here), (moved, there))]

@@ -1,4 +1,5 @@
 """Promise 1 of every backend: a row's logits are the same bits in any company, however its prompt is cut, wherever its keys lie."""
+import math
 import os
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from penstock.core.modelspec import LayerSpec
 from tests.contract.decoders import PLAIN, ROPE, SPECS, decoder
 from tests.contract.participants import ORACLE, Participant, each_participant
-from tests.contract.stories import Fork, Story, play
+from tests.contract.stories import LEFT, Fork, Story, play
 
 ROOT = Path(__file__).resolve().parents[2]
 LENGTHS = (1, 5, 30, 133, 270, 18)
@@ -73,7 +74,7 @@ def test_long_contexts(participant: Participant) -> None:
     program, weights = decoder(spec)
     tokens = [np.random.default_rng(4).integers(0, LONG.vocab_size, length)]
     together = play(participant.make(), program, weights, Story((((0, length),),)), tokens)["logits"][0]
-    parted = play(participant.make(), program, weights, Story(parts), tokens)["logits"][0]
+    parted = play(participant.make(), program, weights, Story(parts, unwritten=LEFT), tokens)["logits"][0]
     assert np.isfinite(together).all()
     assert (together.view(np.uint32) == parted.view(np.uint32)).all()
 
@@ -99,12 +100,12 @@ def cut(sizes: tuple[int, ...], order: tuple[int, ...], block_size: int, seed: i
                 left[s] -= rows
         steps.append(tuple(step))
         at += 1
-    return Story(tuple(steps), block_size=block_size, seed=seed, spare=seed % 3)
+    return Story(tuple(steps), block_size=block_size, seed=seed, spare=seed % 3, unwritten=LEFT)
 
 
 STORIES = {
     "all at once": Story((tuple(enumerate(LENGTHS)),), seed=1),
-    "backwards": Story((tuple(enumerate(LENGTHS))[::-1],), block_size=4, seed=2),
+    "backwards": Story((tuple(enumerate(LENGTHS))[::-1],), block_size=4, seed=2, unwritten=LEFT),
     "long prompts cut": cut((100, 1, 37), (3, 0, 5, 4, 1, 2), block_size=17, seed=3),
     "small chunks": cut((2, 7, 5, 16, 3, 33), (4, 2, 0, 1, 3, 5), block_size=1, seed=4),
     "whole tiles": cut((4, 64, 128), (5, 4, 3, 2, 1, 0), block_size=64, seed=5),
@@ -123,7 +124,7 @@ def test_the_same_bits_in_any_company(participant: Participant, name: str, story
 
 @each_participant()
 def test_the_same_bits_token_by_token(participant: Participant) -> None:
-    check(participant, "windows, caps and norms", Story(token_by_token((2, 4, 0, 1, 3, 5), first=110, count=40)))
+    check(participant, "windows, caps and norms", Story(token_by_token((2, 4, 0, 1, 3, 5), first=110, count=40), unwritten=LEFT))
 
 
 @each_participant()
@@ -197,7 +198,8 @@ def stories(draw: st.DrawFn) -> Story:
             steps.append(tuple(step))
     if any(left):
         steps.append(tuple((s, rows) for s, rows in draw(st.permutations(list(enumerate(left)))) if rows))
-    return Story(tuple(steps), block_size=draw(st.sampled_from((1, 2, 4, 16, 17, 64))), seed=draw(st.integers(0, 99)))
+    return Story(tuple(steps), block_size=draw(st.sampled_from((1, 2, 4, 16, 17, 64))), seed=draw(st.integers(0, 99)),
+                 unwritten=draw(st.sampled_from((LEFT, math.nan))))
 
 
 @given(stories(), st.sampled_from(sorted(SPECS)))

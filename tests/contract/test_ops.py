@@ -7,7 +7,7 @@ from penstock.compute.backends import TABLE
 from penstock.compute.ops import OPS
 from tests.contract.cases import CASES, VOCAB, Case, Heads, attending
 from tests.contract.participants import ORACLE, PARTICIPANTS, Participant, each_participant
-from tests.contract.stories import Fork, Story, play, tokens_for
+from tests.contract.stories import LEFT, Fork, Story, play, tokens_for
 
 
 def decodes(depths: tuple[int, ...], steps: int = 1) -> tuple[tuple[tuple[int, int], ...], ...]:
@@ -26,11 +26,11 @@ STORIES = {
     "one row": Story((((0, 1),),)),
     "one prefill": Story((((0, 150),),)),
     "chunks at odd cuts": Story(tuple(((0, n),) for n in (1, 7, 33, 128, 50, 2, 1, 60)), block_size=17),
-    "decodes at depths": Story(decodes((1, 2, 3, 15, 16, 17, 127, 128, 129, 255, 300, 399), steps=3), seed=1),
-    "many decodes": Story(decodes(tuple(range(1, 41))), block_size=4),
-    "a mix in blocks of 1": Story(MIX, block_size=1),
+    "decodes at depths": Story(decodes((1, 2, 3, 15, 16, 17, 127, 128, 129, 255, 300, 399), steps=3), seed=1, unwritten=LEFT),
+    "many decodes": Story(decodes(tuple(range(1, 41))), block_size=4, unwritten=LEFT),
+    "a mix in blocks of 1": Story(MIX, block_size=1, unwritten=LEFT),
     "a mix in blocks of 4": Story(MIX, block_size=4, seed=2),
-    "a mix in blocks of 17": Story(MIX, block_size=17, seed=3),
+    "a mix in blocks of 17": Story(MIX, block_size=17, seed=3, unwritten=LEFT),
     "a mix in blocks of 64": Story(MIX, block_size=64, seed=4),
     "tables longer than needed": Story(MIX, spare=9, seed=5),
     "blocks shared": Story((((0, 48),), ((1, 3), (0, 1), (2, 9)), ((2, 1), (1, 1), (0, 1))), forks=(Fork(1, 0, 32), Fork(2, 0, 48))),

@@ -9,7 +9,7 @@ from penstock.compute.backends.contract import Batch, KVLayout
 from penstock.core.modelspec import LayerSpec
 from tests.contract.decoders import PLAIN, ROPE, SPECS, decoder
 from tests.contract.participants import PARTICIPANTS, Participant
-from tests.contract.stories import Share, Story, batch_of, fill_with_nan, play
+from tests.contract.stories import LEFT, Share, Story, batch_of, fill_pool, play
 
 SIZE = 16
 PARENTS = (-1, 0, 0, 1, 1, 2, 3, 3, 6)  # two branches of the root, and branches of branches
@@ -43,7 +43,7 @@ def test_a_branch_is_the_sequence_it_stands_for(participant: Participant, name: 
     prompt, drafts = rng.integers(0, MODELS[name].vocab_size, start), rng.integers(0, MODELS[name].vocab_size, len(PARENTS))
     table = rng.permutation(20)[: -(-(start + len(PARENTS)) // SIZE)]
     loaded = backend.load(program, weights, KVLayout(20, SIZE))
-    fill_with_nan(backend, loaded, program, 20, SIZE)
+    fill_pool(backend, loaded, program, LEFT)
     backend.step(loaded, batch_of([Share(prompt, 0, table)], SIZE))
     found = backend.step(loaded, tree_batch(drafts, start, table)).logits
     for leaf in LEAVES:

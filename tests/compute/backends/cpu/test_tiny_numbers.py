@@ -10,7 +10,7 @@ from penstock.compute.program import KVSpec
 from tests.compute.backends.cpu.product import Product
 from tests.contract.participants import native_kernels
 from tests.contract.sketch import Sketch
-from tests.contract.stories import Story, play
+from tests.contract.stories import LEFT, Story, play
 
 ROWS = 19  # more than a tile has
 FACTORS = {"usual": (1.0, 1.0), "weights that are denormal": (2.0**-130, 1.0), "products that are": (2.0**-70, 2.0**-60),
@@ -48,8 +48,8 @@ def test_few_rows_of_attention(kernels: str, by_key: float, by_value: float, sca
     sketch.op("attention", ("q",), "out", (), layer=0, scale=scale, window=None, softcap=None)
     program, tokens = sketch.program(out="out"), [np.arange(42) % vocab]
     backend = Cpu(CpuOptions(kernels=kernels), "bfloat16")
-    whole = play(backend, program, sketch.weights, Story((((0, 42),),)), tokens)["out"][0]
+    whole = play(backend, program, sketch.weights, Story((((0, 42),),), unwritten=LEFT), tokens)["out"][0]
     assert np.isfinite(whole).all() and whole.any()
     for count in range(1, 7):
-        parts = play(backend, program, sketch.weights, Story((((0, count),),) * (42 // count)), tokens)["out"][0]
+        parts = play(backend, program, sketch.weights, Story((((0, count),),) * (42 // count), unwritten=LEFT), tokens)["out"][0]
         assert np.array_equal(parts, whole[: len(parts)]), count
