@@ -10,6 +10,7 @@
 #include <malloc.h>
 #endif
 #include <algorithm>
+#include <limits>
 #include <stdexcept>
 
 #include "model.h"
@@ -177,6 +178,7 @@ std::vector<Sequence> sequences_of(const nb::object& batch, std::size_t num_rows
     const std::int64_t first = row_starts.data()[i], end = row_starts.data()[i + 1];
     if (first < 0 || end < first || end > static_cast<std::int64_t>(num_rows))
       throw std::invalid_argument("a sequence has the rows from " + std::to_string(first) + " to " + std::to_string(end) + " of " + std::to_string(num_rows));
+    check_index("a context's length", contexts.data()[i], std::numeric_limits<int>::max());
     const auto table = nb::cast<Ids>(tables[i], false);
     const int rows = static_cast<int>(end - first);
     sequences.push_back({static_cast<int>(first), rows, static_cast<int>(contexts.data()[i]), table.data(), table.shape(0), nullptr});

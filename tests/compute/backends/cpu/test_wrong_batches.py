@@ -38,6 +38,7 @@ WRONG: dict[str, tuple[Batch, str]] = {
     "rows of nobody": (replace(GOOD, row_starts=np.array([0, 5, 7])), "sequences have 7 rows, and the step 8"),
     "rows left out": (replace(GOOD, row_starts=np.array([1, 5, 8])), "begin at 1, not 0"),
     "a context without its rows": (replace(GOOD, contexts=np.array([4, 3])), "a context of 4 tokens is shorter than its 5 rows"),
+    "a context of more than 31 bits": (replace(GOOD, contexts=np.array([5 + 2**32, 3])), "context's length 4294967301 is not one of the 2147483647"),
     "a position too far": (replace(GOOD, positions=at(GOOD.positions, 2, FAR)), "position 1000000000 is not one of the 5"),
     "a position below 0": (replace(GOOD, positions=at(GOOD.positions, 2, -1)), "position -1 is not one of the 5"),
     "few parents": (replace(GOOD, parents=CHAIN[:2]), "parents are 2, not 8"),
