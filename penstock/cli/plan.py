@@ -96,13 +96,12 @@ def calibrate(asked: Any) -> None:
     import sys
 
     from penstock.cli.progress import LoadingBar
-    from penstock.core.config import EngineConfig
     from penstock.study.plan import request, sweep
     from penstock.study.plan.known import check_weights
 
     check_weights(asked.model, "--calibrate")
     for quant in request.calibrated(asked.quant):
-        config = EngineConfig(asked.model, dtype=asked.dtype, quant=quant)
+        config = request.engine_of(asked, quant)
         try:
             with LoadingBar(f"loading {asked.model}") as progress:
                 found = sweep.run(config, progress.say, progress)

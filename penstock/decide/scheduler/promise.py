@@ -65,6 +65,11 @@ def first_due_s(seq: Seq, costs: StepCosts) -> float:
     return min(due_s, seq.arrival_s + prompt_s + spare_s / 2)
 
 
+def is_due_by_e2e(seq: Seq, due_s: float) -> bool:
+    """Whether its end-to-end objective is what makes its first token due then."""
+    return seq.e2e_slo_s is not None and (seq.ttft_slo_s is None or due_s < seq.arrival_s + seq.ttft_slo_s)
+
+
 def tpot_s(seq: Seq, first_s: float) -> float:
     """Seconds a token that it may take on average if its first token comes at `first_s`; inf: any."""
     if seq.deferred:

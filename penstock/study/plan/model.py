@@ -24,6 +24,7 @@ from penstock.core.hardware import COMPUTE_TYPES
 from penstock.core.modelspec import DTYPE_BYTES, ModelSpec
 from penstock.core.work import StepWork
 from penstock.serve.engine.build import Found
+from penstock.serve.engine.holding import form_name
 
 # Bytes of a value, and of the scales beside the keys and beside the values of a head.
 KV_FORMATS: Mapping[str, tuple[float, float]] = {
@@ -62,7 +63,8 @@ class Stored:
 
 
 class Model:
-    """`name`: as it was asked for. `dtype`: of what is not quantized; None: as the checkpoint has it."""
+    """`name`: as it was asked for. `dtype`: of what is not quantized; None: as the checkpoint has it. `told`: how the checkpoint is
+    quantized; empty: it is not."""
 
     def __init__(self, name: str, found: Found, dtype: str | None = None) -> None:
         self.name = name
@@ -72,6 +74,7 @@ class Model:
         self._row_values = _row_values(self.program)
         self._coding = codings_of(self.program, found.source, kept=False)
         self.quantization = quantization_of(found.source.config)
+        self.told = self._told() if self.quantization is None else self.quantization.told
         self._unserved = unserved_ops(self.program)
         if self.quantization is not None and not self.quantization.served:
             self._unserved += (f"a loader for {self.quantization.method} checkpoints",)
@@ -97,7 +100,19 @@ class Model:
     @property
     def own_format(self) -> str:
         """The name of the weight format that the checkpoint is in."""
-        return NONE if self.quantization is None else STORED
+        return STORED if self.told else NONE
+
+    def _told(self) -> str:
+        """How the matrices of a GGUF file are coded, the most common first."""
+        codings = {name: self._coding(name) for name, weight in self.program.weights.items() if weight.matrix}
+        names = Counter(form_name(coding, self.program.weights[name].shape[-1]) for name, coding in codings.items() if coding is not None)
+        return " and ".join([name for name, _ in names.most_common()])
+
+    def takes(self, ranks: int) -> bool:
+        """Whether its heads are divided evenly among so many devices, and heads of keys and values too, or each of these is kept by as
+        many: where a device had parts of two groups, it would keep both."""
+        kv_heads = self.program.kv.num_kv_heads
+        return self.spec.num_heads % ranks == 0 and (kv_heads % ranks == 0 or ranks % kv_heads == 0)
 
     def stored(self, format: WeightFormat, kv_dtype: str) -> Stored:
         """Raises UsageError for a KV format that is not known."""

@@ -136,7 +136,7 @@ def plan(request: Request, watch: Watch = unwatched) -> Plan:
     told = [with_chunk_told(row, load) for row in rows]
     command, waits = to_calibrate(request, told)
     return Plan(request.model, model.spec.num_parameters(), load, most_s, told, request.what_if, left_out, command, waits, checked.doubts,
-                model.dtype, told_wide(request, model), "" if model.quantization is None else model.quantization.told)
+                model.dtype, told_wide(request, model), model.told)
 
 
 def quants_of(given: Sequence[str], model: Model, every: Sequence[str], steady: bool) -> tuple[str, ...]:
@@ -187,7 +187,7 @@ def measured(request: Request, row: Configuration, checked: Checked) -> Pace | N
 
 
 def engine_of(request: Request, quant: str) -> EngineConfig:
-    return EngineConfig(request.model, dtype=request.dtype, quant=quant)
+    return EngineConfig(request.model, dtype=request.dtype, quant=NONE if quant == STORED else quant)
 
 
 def can_be_measured(request: Request, row: Configuration) -> bool:
@@ -291,10 +291,12 @@ def check_routing(routing: str, played: bool) -> None:
 def check_split(model: Model, ranks: Sequence[int] | None, stages: Sequence[int] | None, most: Mapping[str, int | None]) -> None:
     """`most`: devices of each part; None: as many as are needed. Raises UsageError for a degree that this model cannot be divided by, or
     that takes more devices than there are."""
-    heads, layers = model.spec.num_heads, model.spec.num_layers
+    heads, kv_heads, layers = model.spec.num_heads, model.program.kv.num_kv_heads, model.spec.num_layers
     for count in ranks or ():
-        if heads % count:
-            raise UsageError(f"--tensor-parallel {count} does not divide the model's {heads} heads")
+        if not model.takes(count):
+            able = ", ".join([str(ranks) for ranks in range(1, heads + 1) if model.takes(ranks)])
+            raise UsageError(f"--tensor-parallel {count} does not divide the model's {heads} heads, {kv_heads} of keys and values, evenly: "
+                             f"give one of {able}")
     for count in stages or ():
         if count > layers:
             raise UsageError(f"--pipeline-parallel {count} is more than the model's {layers} layers")

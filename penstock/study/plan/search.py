@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 from penstock.compute.steptime import Split
 from penstock.core.catalogue.part import Part
-from penstock.core.modelspec import ModelSpec
 from penstock.study.plan.configuration import ARITHMETIC, MEASURED, Candidate, Configuration, layout_of
 from penstock.study.plan.evaluate import Evaluator, Goal, goodput, ms, rank
 from penstock.study.plan.here import HERE
@@ -33,7 +32,7 @@ def search(model: Model, goal: Goal, choices: Choices, refine: Refine, watch: Ca
     rows that arithmetic has put in order; `watch` is told how far it is."""
     evaluator = Evaluator(model, choices.formats, goal)
     rows: list[Configuration] = []
-    every = list(candidates(model.spec, goal, choices))
+    every = list(candidates(model, goal, choices))
     for at, candidate in enumerate(every):
         watch(f"{at:,} of {len(every):,} ways to run it")
         rows += evaluator.configurations(candidate)
@@ -46,17 +45,17 @@ def told_what_holds(rows: Sequence[Configuration], parts: Mapping[str, Part], mo
     found, told = {row.hardware for row in rows if row.fits}, []
     for row in rows:
         if row.hardware not in found and row.hardware != HERE and row.overfull is not None:
-            enough = fewest(parts[row.hardware], row, model.spec, evaluator)
+            enough = fewest(parts[row.hardware], row, model, evaluator)
             row = replace(row, reason=f"{row.reason}; {enough} would hold it") if enough else row
         found.add(row.hardware)
         told.append(row)
     return told
 
 
-def fewest(part: Part, row: Configuration, spec: ModelSpec, evaluator: Evaluator) -> str:
+def fewest(part: Part, row: Configuration, model: Model, evaluator: Evaluator) -> str:
     """The fewest devices that have the memory for what a row stands for, in words; empty where there are none."""
-    splits = [Split(ranks, stages) for ranks in powers_of_two(min(part.node, MOST_RANKS)) if spec.num_heads % ranks == 0
-              for stages in {*powers_of_two(spec.num_layers), spec.num_layers}]
+    splits = [Split(ranks, stages) for ranks in powers_of_two(min(part.node, MOST_RANKS)) if model.takes(ranks)
+              for stages in {*powers_of_two(model.spec.num_layers), model.spec.num_layers}]
     able = [split for split in splits if evaluator.holds(Candidate(part, split, row.quant, row.kv_dtype))]
     if not able:
         return ""
@@ -79,7 +78,7 @@ def set_apart(rows: Sequence[Configuration]) -> list[Configuration]:
     return [replace(row, unmeasured=row.steps != MEASURED and row.hardware in measured) for row in rows]
 
 
-def candidates(spec: ModelSpec, goal: Goal, choices: Choices) -> Iterator[Candidate]:
+def candidates(model: Model, goal: Goal, choices: Choices) -> Iterator[Candidate]:
     """Heads are divided evenly, stages have a layer at least. Without --max-devices, a replica has a node's devices at most. This machine
     has the formats of this engine alone."""
     for part in choices.parts:
@@ -87,7 +86,7 @@ def candidates(spec: ModelSpec, goal: Goal, choices: Choices) -> Iterator[Candid
         for ranks in choices.tensor_parallel or powers_of_two(min(limit, part.node, MOST_RANKS)):
             for stages in choices.pipeline_parallel or powers_of_two(limit // ranks):
                 split = Split(ranks, stages)
-                if split.devices > limit or spec.num_heads % ranks or stages > spec.num_layers:
+                if split.devices > limit or not model.takes(ranks) or stages > model.spec.num_layers:
                     continue
                 for quant in choices.formats:
                     for kv_dtype in choices.kv_dtypes:

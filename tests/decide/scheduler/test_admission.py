@@ -127,6 +127,23 @@ def test_what_an_idle_machine_could_not_do_is_no_matter_of_load(slo):
     assert raised.value.status == 400 and raised.value.code == "slo_unattainable" and raised.value.param == "slo"
 
 
+@pytest.mark.parametrize("tokens", [1, 2, 500])
+def test_an_end_that_is_too_near_is_answered_with_one_that_is_not(tokens):
+    with pytest.raises(RequestError, match="an end within 10 ms, but even alone") as raised:
+        deadline().ask(0, 32, tokens, e2e_slo_s=0.01)
+    number, unit = str(raised.value).split(" takes ")[1].split(",")[0].split()
+    takes_s = float(number) / {"ms": 1000, "s": 1}[unit]
+    assert deadline().ask(0, 32, tokens, e2e_slo_s=1.01 * takes_s)
+    with pytest.raises(RequestError, match="even on an idle machine"):
+        deadline().ask(0, 32, tokens, e2e_slo_s=0.98 * takes_s)
+
+
+def test_who_would_end_too_late_is_told_what_its_end_leaves_for_the_first_token():
+    play = deadline(reserve=0.0)  # a prompt takes 74 ms, so half of what is left of 386 is 156
+    assert [play.ask(number, 64, 1, e2e_slo_s=0.386) for number in range(4)] == [True, True, True, False]
+    assert "would come after 296 ms, and should come within 230 ms, what an end within 386 ms leaves for it;" in str(play.refused[3])
+
+
 @pytest.mark.parametrize("slo", [{"ttft_slo_s": 0.08}, {"e2e_slo_s": 0.08}])
 def test_the_delay_before_a_step_counts_on_an_idle_machine_too(slo):
     # A prompt of 64 tokens takes a step of 74 ms, and no request is seen sooner than 10 ms after it came.
@@ -137,7 +154,10 @@ def test_the_delay_before_a_step_counts_on_an_idle_machine_too(slo):
         if number:
             with pytest.raises(RequestError, match="even on an idle machine") as raised:
                 play.ask(number, 64, 1, came_s, **slo)
-            assert raised.value.code == "slo_unattainable" and f"begins after {told(delay_s)} and then takes" in str(raised.value)
+            why = f"begins after {told(delay_s)} and then takes"
+            if "e2e_slo_s" in slo:  # of what the prompt alone leaves, half is for a delay
+                why = f"an end within 80 ms, but even alone a single token takes {told(0.074 + 2 * delay_s)}"
+            assert raised.value.code == "slo_unattainable" and why in str(raised.value)
         else:  # the first of all may have been seen late by chance
             assert not play.ask(number, 64, 1, came_s, **slo) and play.refused[0].status == 429
     assert play.ask(3, 64, 1, play.clock.now() - 0.01, ttft_slo_s=0.085), "what an idle machine did"

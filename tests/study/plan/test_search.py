@@ -145,6 +145,8 @@ def test_an_objective_that_no_number_of_replicas_keeps_asks_for_no_thousand_of_t
 def test_layouts_are_those_that_heads_layers_and_devices_allow(ask: Ask) -> None:
     rows = ask("qwen2.5-7b", "h100-sxm", max_devices=8, **STEADY)  # 28 heads
     assert {row.tensor_parallel for row in rows} == {1, 2, 4} and max(row.devices for row in rows) == 8
+    with pytest.raises(UsageError, match="parallel 7 does not divide .* 28 heads, 4 of keys and values, evenly: give one of 1, 2, 4, 28$"):
+        ask("qwen2.5-7b", "h100-sxm", max_devices=8, tensor_parallel="7", **STEADY)
     only = ask("llama-3-70b", "h100-sxm", tensor_parallel="4,8", pipeline_parallel="1", **STEADY)
     assert {(row.tensor_parallel, row.pipeline_parallel) for row in only} == {(4, 1), (8, 1)}
     assert {row.devices for row in ask("llama-3-70b", "h100-sxm", tensor_parallel="8", pipeline_parallel="2", **STEADY)} == {16}
