@@ -183,7 +183,7 @@ def warmup_of(text: str, duration_s: float | None) -> Any:
     except ValueError:
         share = -1.0
     if not 0 < share < 1:
-        raise UsageError(f"--warmup must be a time like 5s or a share like 10%, not {text!r}")
+        raise UsageError(f"--warmup must be a time like 5s or a share below 100%, like 10%, not {text!r}")
     return Warmup(share=share)
 
 

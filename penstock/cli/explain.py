@@ -60,15 +60,27 @@ def told(options: ExplainOptions, say: Any) -> Any:
 
     address = server_named(options.model)
     if address is None:
+        check_report(options)
         return read_report(Path(options.model))
     key = options.api_key or os.environ.get("OPENAI_API_KEY")
     return ask(Access(address, () if key is None else (key,)), options.duration, say)
+
+
+def check_report(options: ExplainOptions) -> None:
+    """Raises UsageError for what says nothing beside a report."""
+    for name in ("duration", "api_key"):
+        if getattr(options, name) != getattr(ExplainOptions(), name):
+            raise UsageError(f"--{name.replace('_', '-')} is for a running server, and {options.model} is a report: leave it out")
 
 
 def parts_of(text: str) -> dict[str, Any]:
     """Raises UsageError for a part that the catalogue does not have."""
     from penstock.core.catalogue.read import Catalogue
 
-    names = [name.strip() for name in text.split(",") if name.strip() and name.strip() != "none"]
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if names == ["none"]:
+        return {}
+    if "none" in names:
+        raise UsageError(f"--hardware none is for no hardware at all: leave it out of {text}, or name it alone")
     catalogue = Catalogue()
     return {name: catalogue.part(name) for name in names}

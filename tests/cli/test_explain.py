@@ -62,6 +62,9 @@ def test_wrong_usage_is_one_sentence(penstock: Any, tmp_path: Path) -> None:
         (["explain", str(tmp_path / "none.json")], 2, "cannot read"), (["explain", "--duration", "-1"], 2, "--duration"),
         (["explain", "--hardware", "abacus"], 2, "unknown hardware"),
         (["explain", "--slo", "ttft=5"], 2, "--slo"),
+        (["explain", "--hardware", "l4,none"], 2, "--hardware none is for no hardware at all"),
+        (["explain", "run.json", "--duration", "5"], 2, "--duration is for a running server, and run.json is a report: leave it out"),
+        (["explain", "run.json", "--api-key", "x"], 2, "--api-key is for a running server"),
         (["explain", "http://127.0.0.1:9", "--duration", "0"], 1, "cannot be reached"))
     for words, code, said in cases:
         status, out, err = penstock(words)

@@ -124,11 +124,14 @@ def read_report(path: Path) -> Evidence:
         raise UsageError(f"{path} is not a report of `penstock bench` with the counters of a server")
     if not isinstance(told.get("engine"), dict):
         raise UsageError(f"{path} does not describe its engine: it is not of a Penstock server, or older than `explain`")
+    cut = told.get("cut_short")
+    if isinstance(cut, dict) and cut.get("warmup_s") is not None:
+        raise UsageError(f"{path} is of a run that was cut short within its warm-up, so that nothing was measured: run it again to its end")
     counters = told["server"].get("counters")
     if not isinstance(counters, dict) or not all(type(value) in (int, float) and 0 <= value < MOST for value in counters.values()):
         raise UsageError(f"{path} is not a report of `penstock bench`: a counter in it is not a number from 0 on")
     try:
-        came = amount(told["came_per_s"]) if told.get("came_per_s") is not None and told.get("cut_short") is None else None
+        came = amount(told["came_per_s"]) if told.get("came_per_s") is not None and cut is None else None
     except ValueError:
         raise UsageError(f"{path} is not a report of `penstock bench`: its came_per_s is not a number from 0 on") from None
     try:

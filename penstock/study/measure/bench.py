@@ -116,7 +116,8 @@ async def measure(
         distribution([delay for sample in driver.samples if not sample.turn and (delay := sample.send_delay_s) is not None]),
         distribution(driver.lag.seconds), cpu_share)
     server = server_figures(observer.scrapes, found.window)
-    cut = None if cut_s is None else Cut(str(interrupt.by), cut_s, sum(sample.end_s is None for sample in driver.samples))
+    warmup_s = found.window.begin_s if cut_s is not None and cut_s < found.window.begin_s else None
+    cut = None if cut_s is None else Cut(str(interrupt.by), cut_s, sum(sample.end_s is None for sample in driver.samples), warmup_s)
     lost = await target.lost() if found.counts.failed and cut is None else None
     left = [] if lost is None else [lost]
     left += [f"the recording has more than the {load.extent.num_sessions} requests that were sent: --requests"] if ahead.is_left() else []

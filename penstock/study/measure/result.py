@@ -42,9 +42,12 @@ class Cut:
     by: str
     at_s: float
     num_in_flight: int  # requests that were sent and are not measured
+    warmup_s: float | None = None  # how long it was to last, where it had not ended
 
     def __str__(self) -> str:
         left_out = f"; {self.num_in_flight} requests that were in flight are not measured" if self.num_in_flight else ""
+        if self.warmup_s is not None:
+            left_out = f", within a warm-up of {self.warmup_s:.1f} s: nothing was measured"
         return f"cut short by {self.by} after {self.at_s:.1f} s{left_out}"
 
 

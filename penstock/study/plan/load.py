@@ -50,7 +50,7 @@ def load_of(asked: Asked, rows: Sequence[Row] = ()) -> Load:
         if value is not None and value < 1:
             raise UsageError(f"--{name} must be at least 1, not {value}")
     if asked.rate is not None and not MIN_RATE <= asked.rate < float("inf"):
-        raise UsageError(f"--rate must be requests a second, at least {MIN_RATE:g}, not {asked.rate:g}")
+        raise UsageError(f"--rate must be requests a second, finite and at least {MIN_RATE:g}, not {asked.rate:g}")
     if asked.batch is not None and (asked.rate is not None or asked.traffic is not None):
         raise UsageError("--batch is a steady load of its own: give it, or --rate or --traffic, not both")
     if asked.traffic is None:
@@ -65,8 +65,8 @@ def of_trace(rows: Sequence[Row], rate: float | None, name: str) -> Load:
     whole = [row for row in rows if row.num_prompt > 0 and row.num_output > 0]
     seconds = whole[-1].at_s - whole[0].at_s if whole else 0.0
     if not seconds:
-        raise UsageError(f"{name} has {len(whole):,} with a prompt and an answer of {len(rows):,} requests; a rate needs two, at different "
-                         "times")
+        raise UsageError(f"{name} has {len(whole):,} with a prompt and an answer of {len(rows):,} requests; a trace needs two, at "
+                         "different times, also where --rate says how fast they come")
     own = (len(whole) - 1) / seconds
     if own < MIN_RATE:
         raise UsageError(f"{name} has {own:.3g} requests a second; a rate is planned for from {MIN_RATE:g} on")

@@ -239,8 +239,8 @@ def parts_of(request: Request, read_bytes: float | None = None, threads: int | N
     catalogue = catalogue_of(request, read_bytes, threads)
     if not (request.hardware or "").strip(", "):
         raise UsageError(f"--hardware is missing; known: {', '.join(catalogue.names())}, and {HERE} for this machine")
-    names = catalogue.names() if request.hardware == ALL else [
-        catalogue.named(name.strip()) for name in (request.hardware or "").split(",") if name.strip()]
+    asked = [name.strip() for name in (request.hardware or "").split(",") if name.strip()]
+    names = [each for name in asked for each in (catalogue.names() if name == ALL else [catalogue.named(name)])]
     changes = parse_pairs(request.what_if or "", "--what-if")
     if request.what_if is not None and not changes:
         raise UsageError("--what-if names no figure: give one, like memory_bandwidth=8e12, or leave it out")

@@ -3,6 +3,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from penstock.study.digits import digits
 from penstock.study.plan.configuration import ARITHMETIC, MEASURED, Configuration, layout_of
 from penstock.study.plan.here import HERE
 from penstock.study.plan.model import unserved
@@ -90,7 +91,8 @@ def cells(number: int, row: Configuration) -> dict[str, str]:
         figures = ("batch", "chunk", "TTFT", "TPOT", "tok/s", "$/M out", "W", "kWh/year")
         return first | dict.fromkeys(figures, NONE) | {"bound": "too slow" if row.fits else "does not fit"}
     return first | {
-        "batch": f"{row.batch:,}", "chunk": f"{row.chunk:,}", "TTFT": f"{row.ttft_s * 1e3:,.0f} ms", "TPOT": f"{row.tpot_s * 1e3:,.1f} ms",
+        "batch": f"{row.batch:,}", "chunk": f"{row.chunk:,}",
+        "TTFT": f"{digits(row.ttft_s * 1e3, 2)} ms", "TPOT": f"{row.tpot_s * 1e3:,.1f} ms",
         "tok/s": f"{row.output_tokens_per_s:,.0f}", "$/M out": given(row.usd_per_million_output_tokens, ".3g"),
         "W": given(row.watts, ",.0f"), "kWh/year": given(row.kwh_per_year, ",.0f"), "bound": row.bound or NONE}
 

@@ -60,6 +60,7 @@ def test_a_report_holds_all_that_a_case_takes(report: dict[str, Any], tmp_path: 
     (lambda told: told | {"goodput": {"slo": {"ttft_s": "soon"}, "kept_share": {"value": 1.0}}}, "its goodput has no objectives"),
     (lambda told: told | {"goodput": {"slo": {"ttft_s": 1.0}, "kept_share": {"value": float("nan")}}}, "its goodput has no objectives"),
     (lambda told: told | {"goodput": {"slo": {"a": 1}, "kept_share": {"value": 1.0}}}, "its goodput has no objectives"),
+    (lambda told: told | {"cut_short": {"by": "Ctrl-C", "warmup_s": 20.0}}, "cut short within its warm-up, so that nothing was measured"),
     (lambda told: told | {"came_per_s": "many"}, "its came_per_s is not a number"),
     (lambda told: told | {"engine": None}, "none of|not of a Penstock"),
 ])

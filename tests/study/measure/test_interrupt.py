@@ -63,6 +63,7 @@ def test_an_open_loop_ends_likewise() -> None:
 def test_within_the_warm_up_nothing_is_measured() -> None:
     result = run(cut(Closed(ClosedOptions(1)), 0.5, Interrupt()))
     assert result.cut is not None and result.figures.counts.measured == 0 and result.as_json()["ttft_s"]["count"] == 0
+    assert result.notes[0] == "cut short by Ctrl-C after 0.5 s, within a warm-up of 0.9 s: nothing was measured"
 
 
 def test_a_second_one_leaves() -> None:

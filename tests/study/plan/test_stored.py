@@ -1,17 +1,21 @@
 """Quantized checkpoints are planned as they are stored: of the published size, in the right arithmetic, by default in nothing else."""
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gguf
 import pytest
+from gguf import GGMLQuantizationType as Kind
 
 from penstock.compute.models.load import hub
 from penstock.core.errors import UsageError
 from penstock.serve.engine import build
 from penstock.study.plan.known import known_config
 from penstock.study.plan.model import Model, Stored, weight_format
-from penstock.study.plan.request import Request, model_of, plan
+from penstock.study.plan.request import Request, engine_of, model_of, plan
 from penstock.study.plan.text import lines
+from tests.compute.models.load.gguf_makers import SIZE, tensors_of, write_gguf
 from tests.study.plan.test_memory import CATALOGUE
 
 Config = dict[str, Any]
@@ -28,6 +32,27 @@ def compressed(kind: str, strategy: str, rows: bool = True, ignore: tuple[str, .
 
 
 INT8, FP8 = compressed("int", "channel"), compressed("float", "tensor")
+
+
+def test_a_gguf_file_of_codes_is_planned_as_it_is(tmp_path: Path) -> None:
+    config = {**SIZE, "architectures": ["LlamaForCausalLM"]}
+    coded, plain = (write_gguf(tmp_path / f"{kind.name}.gguf", config, tensors_of(config), kind, words) for kind in (Kind.Q4_0, Kind.F16))
+    asked = Request(model=str(coded), hardware="l4", rate=1.0, input=20, output=5, max_devices=1, kv_dtype=("auto",), simulate=False)
+    found = plan(asked)
+    assert found.stored == "4 bits by 32 columns" and [row.quant for row in found.configurations] == ["stored"]
+    assert "as stored: 4 bits by 32 columns" in "\n".join(lines(found, None, 120))
+    bits = 8 * found.configurations[0].weight_bytes / found.parameters
+    assert 4.5 < bits < 5, "and vectors"
+    assert {row.quant for row in plan(replace(asked, quant=("none", "int8"))).configurations} == {"stored", "int8"}
+    assert {row.quant for row in plan(replace(asked, model=str(plain))).configurations} == {"none", "fp8", "int8", "int4"}
+    assert engine_of(asked, "stored").quant == "none", "as engines call it"
+
+
+def words(writer: gguf.GGUFWriter) -> None:
+    """As many as the model has."""
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list([f"w{number}" for number in range(SIZE["vocab_size"])])
+    writer.add_token_merges([])
 
 
 def quantized(name: str, told: Config) -> Model:

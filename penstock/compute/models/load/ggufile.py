@@ -48,8 +48,10 @@ class GgufFile:
         self.path = path
         try:
             self._bytes = np.memmap(path, dtype=np.uint8, mode="r")
-        except (OSError, ValueError) as error:  # ValueError: an empty file
-            raise ModelError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        except OSError as error:
+            raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
+        except ValueError:
+            raise ModelError(f"{path} cannot be read: it is empty") from None
         check_fetched(self._bytes, path)
         parser = Parser(self._bytes, path)
         self.metadata: Metadata = parser.metadata

@@ -42,8 +42,10 @@ class TensorFile:
         self.path = path
         try:
             self._bytes = np.memmap(path, dtype=np.uint8, mode="r")
-        except (OSError, ValueError) as error:  # ValueError: an empty file
-            raise ModelError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        except OSError as error:
+            raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
+        except ValueError:
+            raise ModelError(f"{path} cannot be read: it is empty") from None
         self._entries = entries(self._bytes, path)
         self.metadata: Mapping[str, str] = header(self._bytes).get("__metadata__", {})
 

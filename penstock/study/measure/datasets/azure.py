@@ -1,11 +1,13 @@
 """Azure's LLM inference traces: TIMESTAMP, ContextTokens, GeneratedTokens (Patel et al., "Splitwise", ISCA 2024)."""
-from datetime import UTC, datetime
+import re
+from datetime import datetime
 
 from penstock.core.errors import UsageError
 from penstock.study.measure.datasets.traces import Recorded, Row, TraceOptions, in_order, table, whole
 from penstock.study.measure.load import Writer
 
 COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+STAMP = re.compile(r"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)(?:\.(\d+))?(Z|[+-]\d\d(?::?\d\d)?)?")
 
 
 class Azure(Recorded):
@@ -24,11 +26,13 @@ def read(path: str) -> list[Row]:
 
 
 def seconds(stamp: str, at: str) -> float:
-    """Since 1970, as if in UTC. Fractions have seven digits, one more than Python reads."""
-    whole_seconds, _, fraction = stamp.strip().partition(".")
-    fraction = fraction.partition("+")[0].rstrip("Z")
+    """Since 1970; in UTC where no offset is told. Fractions have seven digits, one more than Python reads."""
+    found = STAMP.fullmatch(stamp.strip())
     try:
-        begun = datetime.fromisoformat(whole_seconds.partition("+")[0].rstrip("Z")).replace(tzinfo=UTC)
-        return begun.timestamp() + (float(f"0.{fraction}") if fraction else 0.0)
+        if found is None:
+            raise ValueError
+        whole_seconds, fraction, offset = found.groups(default="")
+        begun = datetime.fromisoformat(whole_seconds + (offset or "Z"))
+        return begun.timestamp() + float(f"0.{fraction or 0}")
     except ValueError:
         raise UsageError(f"{at}: TIMESTAMP must be like 2023-11-16 18:17:03.9799600, not {stamp!r}") from None

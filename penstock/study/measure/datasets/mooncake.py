@@ -29,6 +29,8 @@ def row(told: Any, at: str) -> Row:
     given: list[Any] = [told.get(name) if isinstance(told, dict) else None for name in LENGTHS]
     if not all(isinstance(each, int | float) and not isinstance(each, bool) and 0 <= each <= MOST for each in given):
         raise UsageError(f"{at}: a line of a mooncake trace has numbers called {', '.join(LENGTHS)}, not {told!r:.60}")
+    if parted := [f"{name} {each}" for name, each in zip(LENGTHS[1:], given[1:], strict=True) if each != int(each)]:
+        raise UsageError(f"{at}: tokens are whole numbers, not {parted[0]}")
     blocks = told.get("hash_ids")
     if not isinstance(blocks, list) or not all(type(each) is int for each in blocks):
         raise UsageError(f"{at}: hash_ids are a list of whole numbers, not {blocks!r:.60}")

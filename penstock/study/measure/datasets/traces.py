@@ -138,6 +138,9 @@ def table(path: str, owner: str, columns: Sequence[str]) -> Iterator[tuple[str, 
         raise UsageError(f"{path} is no {owner} trace: it has no column {missing[0]!r}, but {', '.join(reader.fieldnames or ()) or 'none'}")
     try:
         for row in reader:
+            if None in row:
+                count = len(reader.fieldnames or ())
+                raise UsageError(f"{path}:{reader.line_num} has {count + len(row[None])} fields under {count} headings")
             yield f"{path}:{reader.line_num}", [row[name] or "" for name in columns]
     except csv.Error as error:
         raise UsageError(f"{path}:{reader.line_num} is no line of a {owner} trace: {error}") from None

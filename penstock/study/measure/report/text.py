@@ -5,7 +5,7 @@ from penstock.study.digits import digits
 from penstock.study.measure.counters import ServerFigures
 from penstock.study.measure.goodput import Found, in_doubt
 from penstock.study.measure.metrics import Figures
-from penstock.study.measure.result import Report, Result
+from penstock.study.measure.result import Probe, Report, Result
 from penstock.study.measure.statistics import Distribution, Estimate
 
 LABEL = 16  # characters that a line's label takes
@@ -48,11 +48,17 @@ def answer(report: Report) -> Iterator[str]:
         yield f"{none}: at {broken.came:.3g} requests/s {broken.kept:.1%} do" if broken else "goodput: no rate was tried to its end"
         return
     end = "no higher rate kept less" if above else "no higher rate was tried"
-    more = end if broken is None else f"at {broken.came:.3g} requests/s {broken.kept:.1%} did"
+    more = end if broken is None else f"at {came(broken)} {broken.kept:.1%} did"
     so_far = ", as far as the search came" if report.result.ended_early else ""
-    yield f"goodput: {report.found.came:.3g} requests/s is the most at which {share}{so_far} ({report.found.kept:.1%} did; {more})"
+    yield f"goodput: {came(report.found)} is the most at which {share}{so_far} ({report.found.kept:.1%} did; {more})"
     if (doubt := in_doubt(Found(report.found, report.search), report.attain)) is not None:
         yield f"  {doubt}"
+
+
+def came(probe: Probe) -> str:
+    """The rate that came, and the one that was asked for where that differs."""
+    asked = f" ({probe.rate:.3g} asked for)" if f"{probe.rate:.3g}" != f"{probe.came:.3g}" else ""
+    return f"{probe.came:.3g} requests/s{asked}"
 
 
 def searched(report: Report) -> Iterator[str]:

@@ -61,6 +61,8 @@ def parse_budget(text: str | None) -> Budget:
             most[name] = -1.0
         if not 0 <= most[name] < float("inf"):
             raise UsageError(f"--quality-budget {name} must be a number from 0 on, like 0.02, not {value!r}")
+        if name == "flips" and most[name] > 1:
+            raise UsageError(f"--quality-budget flips is a share, at most 1, not {value}")
     if not most:
         raise UsageError(f"--quality-budget is like kl=0.02 or flips=0.05, not {text!r}")
     return Budget(most)

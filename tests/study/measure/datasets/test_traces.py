@@ -51,6 +51,18 @@ def test_azure_stamps_with_and_without_a_fraction() -> None:
         seconds("yesterday", "file:7")
 
 
+@pytest.mark.parametrize("stamp", ["2023-11-16 18:17:04.25", "2023-11-16T18:17:04.2500000Z", "2023-11-16 18:17:04.250000+00:00",
+                                   "2023-11-16 20:17:04.25+02:00", "2023-11-16 16:47:04.25-0130", "2023-11-16 17:17:04.25-01"])
+def test_azure_stamps_of_one_moment(stamp: str) -> None:
+    assert seconds(stamp, "x") == 1700158624.25
+
+
+def test_a_line_of_more_fields_than_headings_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "azure").write_text(AZURE + ",5\n")
+    with pytest.raises(UsageError, match="azure:4 has 4 fields under 3 headings"):
+        read(f"azure:path={tmp_path / 'azure'}")
+
+
 def test_burstgpt_leaves_failures_out_and_says_so(files: Path) -> None:
     sessions, notes = read(f"burstgpt:path={files / 'burst'}")
     assert shapes(sessions) == [(0.0, 472, 18), (113.0, 417, 276)]
@@ -131,6 +143,12 @@ def test_mooncake_prompts_have_all_of_their_ids(tmp_path: Path, blocks: str, sai
     whole = '{"timestamp": 1, "input_length": 512, "output_length": 1, "hash_ids": [0]}'
     (tmp_path / "moon").write_text(f'{whole}\n{{"timestamp": 2, "input_length": 700, "output_length": 1{blocks}}}\n')
     with pytest.raises(UsageError, match=f"moon:2: .*{said}"):
+        read(f"mooncake:path={tmp_path / 'moon'}")
+
+
+def test_parts_of_tokens_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "moon").write_text('{"timestamp": 1.5, "input_length": 10.5, "output_length": 1, "hash_ids": [0]}')
+    with pytest.raises(UsageError, match="moon:1: tokens are whole numbers, not input_length 10.5"):
         read(f"mooncake:path={tmp_path / 'moon'}")
 
 

@@ -172,7 +172,8 @@ def test_a_search_is_answered_in_a_sentence_first() -> None:
     whole = replace(report(), attain=0.9)
     told = list(lines(whole))
     assert whole.found is not None
-    assert told[1].startswith(f"goodput: {whole.found.came:.3g} requests/s is the most at which 90% of the requests keep ")
+    asked = f"{whole.found.came:.3g} requests/s ({whole.found.rate:.3g} asked for)"
+    assert told[1].startswith(f"goodput: {asked} is the most at which 90% of the requests keep ")
     assert f"({whole.found.kept:.1%} did; " in told[1]
     assert "; at " in told[1], "a higher one kept less than nine tenths"
     assert "no higher rate kept less" in list(lines(replace(whole, attain=0.5)))[1]
