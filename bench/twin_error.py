@@ -159,8 +159,8 @@ def compare(machine: Machine, cut: Cut, loads: list[float], rounds: int, slo: An
         extra = Extra(*(slower * seconds for seconds in astuple(pace.extra)))
         again = twin(cut, speed, config, Pace(Slower(machine.found.timer, slower), pace.delay_s, extra=extra)).samples
         predicted, at_pace = (told(figures(samples, WARMUP, slo)) for samples in (played, again))
-        spread = {name: max(run[name] for run, _ in runs[load]) / min(run[name] for run, _ in runs[load]) - 1
-                  for name, value in measured.items() if value}
+        values = {name: [run[name] for run, _ in runs[load]] for name, value in measured.items() if value}
+        spread = {name: max(each) / min(each) - 1 for name, each in values.items() if min(each)}
         row: dict[str, Any] = {
             "trace": cut.name, "requests": len(cut.rows), "load": load, "speed": speed, "engine": measured, "twin": predicted,
             "error": errors(predicted, measured), "error_at_pace": errors(at_pace, measured), "spread": spread, "steps_slower": slower,

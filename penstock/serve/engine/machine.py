@@ -2,8 +2,10 @@
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from penstock.compute.native import native_module
 from penstock.core.hardware import (
@@ -85,6 +87,7 @@ def instruction_sets(root: Path = ROOT) -> tuple[str, ...]:
     return tuple(sorted(name for name, usable in features().items() if usable))
 
 
+@cache
 def native_build() -> str:
     """Tells builds of the native module apart; empty without one."""
     try:
@@ -103,7 +106,15 @@ def measured_limits(
     if not device.startswith("cpu"):
         return None
     told = read_limits(limits_file(cache_folder(environ, home_folder()), processor(root)))
-    return None if told is None else hardware_of(told, threads)
+    if told is None:
+        return None
+    found, other = hardware_of(told, threads), of_other_kernels(told)
+    return replace(found, doubts=(*found.doubts, other)) if other else found
+
+
+def of_other_kernels(told: Mapping[str, Any]) -> str:
+    """That limits were measured with kernels which are not those here, in words; empty where they were not."""
+    return "" if told.get("build", "") == native_build() else "its rates of products are those of another build's kernels"
 
 
 def _available(root: Path) -> int:

@@ -2,7 +2,7 @@
 from penstock.compute.ops import OPS
 from penstock.core.hardware import cache_folder, flagged_instruction_sets, limits_file, processor_model, read_limits
 from penstock.serve.engine import cgroup
-from penstock.serve.engine.machine import affine_cpus, num_cpus, processor
+from penstock.serve.engine.machine import affine_cpus, num_cpus, of_other_kernels, processor
 from penstock.study.doctor.check import Check, Host, Status
 
 WIDE = {  # what people call it -> names of which each gives it
@@ -53,9 +53,10 @@ def limits(host: Host) -> Check:
     if told is None:
         state = "cannot be read" if file.exists() else "not measured"
         return Check("measured limits", Status.WARN, state, "run `penstock limits`: MFU, MBU and predictions need it", {"cached": False})
-    if told.get("doubts"):
-        return Check("measured limits", Status.WARN, f"measured {told.get('measured')}, in doubt: {told['doubts'][0]}",
+    doubts = [*told.get("doubts", ()), *filter(None, [of_other_kernels(told)])]
+    if doubts:
+        return Check("measured limits", Status.WARN, f"measured {told.get('measured')}, in doubt: {doubts[0]}",
                      "run `penstock limits --fresh` while nothing else runs: MFU, MBU and predictions rest on it",
-                     {"cached": True, "file": str(file), "measured": told.get("measured"), "doubts": told["doubts"]})
+                     {"cached": True, "file": str(file), "measured": told.get("measured"), "doubts": doubts})
     return Check("measured limits", Status.PASS, f"measured {told.get('measured')} ({told.get('method')})", details={
         "cached": True, "file": str(file), "measured": told.get("measured")})

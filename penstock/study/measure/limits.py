@@ -40,6 +40,7 @@ class Limits:
     kernels: Mapping[str, str] = field(default_factory=dict)  # type -> the instruction set that reached the rate
     # Weight format, working set, rows -> share of reading; lacks the same. None: kept before it was measured; {}: there was no memory.
     exposed: Mapping[Point, float] | None = None
+    build: str = ""  # of the native module whose kernels made the products; empty: none, or kept before it was told
     signs: tuple[str, ...] = ()  # in sentences: what did not come out alike when it was measured again, what others took meanwhile
 
     @property
@@ -63,6 +64,7 @@ class Limits:
             "threads": self.all_threads.threads,
             "measured": self.measured,
             "method": self.method,
+            "build": self.build,
             "kernels": dict(self.kernels),
             **figures(self.all_threads),
             **({} if self.exposed is None else {"exposed_reading": stated(nested(self.exposed))}),
@@ -92,7 +94,7 @@ def from_json(told: Mapping[str, Any]) -> Limits:
     exposed = told.get("exposed_reading")
     return Limits(
         processor, told["measured"], told["method"], roofline(told["threads"], told), roofline(1, told["one_thread"]),
-        dict(told["kernels"]), None if exposed is None else flat(exposed), tuple(told.get("signs", ())))
+        dict(told["kernels"]), None if exposed is None else flat(exposed), str(told.get("build", "")), tuple(told.get("signs", ())))
 
 
 def working_sets(memory_bytes: int) -> tuple[int, ...]:
@@ -119,7 +121,7 @@ def measure(
     rooflines = {crew: Roofline(crew, found.reads(crew), found.rates(crew), found.products(crew)) for crew in crews}
     return Limits(
         processor, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), probe.method, rooflines[threads], rooflines[1],
-        {dtype: kernels[dtype] for dtype in TYPES if dtype in kernels}, exposed, tuple(doubts_of(found)))
+        {dtype: kernels[dtype] for dtype in TYPES if dtype in kernels}, exposed, signs=tuple(doubts_of(found)))
 
 
 def save(limits: Limits, file: Path) -> None:

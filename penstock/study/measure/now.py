@@ -6,7 +6,7 @@ from pathlib import Path
 
 from penstock.core.errors import PenstockError
 from penstock.core.hardware import cache_folder, home_folder, limits_file, read_limits
-from penstock.serve.engine.machine import free_memory, processor
+from penstock.serve.engine.machine import free_memory, native_build, processor
 from penstock.serve.engine.resolve import shared_told
 from penstock.study.measure.limits import Limits, from_json, measure, save
 from penstock.study.measure.neighbours import look, sign
@@ -36,7 +36,7 @@ def limits_of_this_machine(
         say("the native module is not built, so numpy measures: read bandwidth and fp32 only, and less than the machine can do")
     began = look()
     found = measure(probe, here, wanted, free_memory())
-    found = replace(found, signs=(*sign(began, look(), here.num_cpus), *found.signs))
+    found = replace(found, build=native_build(), signs=(*sign(began, look(), here.num_cpus), *found.signs))
     before = cached(file, wanted)
     if found.doubts and before is not None and not before.doubts and _lacking(before, probe) is None:
         say(f"not kept: this result is in doubt, and the one kept from {before.measured} is not")
@@ -62,6 +62,8 @@ def _lacking(kept: Limits, probe: Probe) -> str | None:
         return None
     if not kept.all_threads.products:
         return "the rate of products in each weight format"
+    if kept.build != native_build():
+        return "the rates of the kernels that are installed now: it was measured with another build"
     return None if kept.exposed is not None else "how much longer products take than reading their weights"
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.core.hardware import FORMAT, cache_folder, limits_file
 from penstock.serve.engine import cgroup
-from penstock.serve.engine.machine import affine_cpus, free_memory, look, measured_limits, num_cpus, processor
+from penstock.serve.engine.machine import affine_cpus, free_memory, look, measured_limits, native_build, num_cpus, processor
 
 GIB = 1 << 30
 
@@ -92,8 +92,11 @@ def test_limits_are_those_that_were_measured_here(tmp_path: Path) -> None:
     environ = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     assert measured_limits("cpu", None, environ) is None
     file = limits_file(cache_folder(environ, tmp_path), processor())
-    told = {"format": FORMAT, "machine": "box", "read_bytes_per_s": {"1048576": 1e10}, "ops_per_s": {"fp32": 1e11}}
+    told = {"format": FORMAT, "machine": "box", "read_bytes_per_s": {"1048576": 1e10}, "ops_per_s": {"fp32": 1e11}, "build": native_build()}
     write(tmp_path, {str(file.relative_to(tmp_path)): json.dumps(told)})
     found = measured_limits("cpu", None, environ)
-    assert found is not None and found.name == "box" and found.bandwidth(5) == 1e10
+    assert found is not None and found.name == "box" and found.bandwidth(5) == 1e10 and not found.doubts
     assert measured_limits("cuda:0", None, environ) is None
+    write(tmp_path, {str(file.relative_to(tmp_path)): json.dumps(told | {"build": "another", "doubts": ["one"]})})
+    found = measured_limits("cpu", None, environ)
+    assert found is not None and found.doubts == ("one", "its rates of products are those of another build's kernels")

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from penstock.compute.ops import OPS
 from penstock.core.hardware import FORMAT, cache_folder, limits_file
-from penstock.serve.engine.machine import affine_cpus, processor
+from penstock.serve.engine.machine import affine_cpus, native_build, processor
 from penstock.study.doctor import processors
 from penstock.study.doctor.check import Host, Status
 
@@ -57,10 +57,14 @@ def test_limits_are_measured_or_not(make: Make) -> None:
     file.parent.mkdir(parents=True)
     file.write_text("{")
     assert processors.limits(host).found == "cannot be read"
-    told = {"format": FORMAT, "machine": "Box", "read_bytes_per_s": {"1": 1.0}, "ops_per_s": {}, "measured": "today", "method": "native"}
+    told = {"format": FORMAT, "machine": "Box", "read_bytes_per_s": {"1": 1.0}, "ops_per_s": {}, "measured": "today", "method": "native",
+            "build": native_build()}
     file.write_text(json.dumps(told))
     found = processors.limits(host)
     assert (found.status, found.found, found.details["file"]) == (Status.PASS, "measured today (native)", str(file))
+    file.write_text(json.dumps(told | {"build": "another"}))
+    found = processors.limits(host)
+    assert found.status is Status.WARN and found.found.endswith("in doubt: its rates of products are those of another build's kernels")
     file.write_text(json.dumps(told | {"doubts": ["others took 35%", "more"]}))
     found = processors.limits(host)
     assert (found.status, found.found) == (Status.WARN, "measured today, in doubt: others took 35%") and "--fresh" in found.hint

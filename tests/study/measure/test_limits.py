@@ -1,13 +1,15 @@
 """Limits are measured with all threads and one, in the memory and the time there is, and kept whole."""
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 
 from penstock.core.errors import CapacityError, PenstockError
 from penstock.core.hardware import Point, Processor, hardware_of, limits_file, read_limits
-from penstock.serve.engine.machine import processor
+from penstock.serve.engine.machine import native_build, processor
 from penstock.study.measure.limits import BUDGET_S, MIB, TYPES, WORKING_SETS, Limits, from_json, measure, save, working_sets
 from penstock.study.measure.now import cached, limits_of_this_machine
 from penstock.study.measure.probes import Rate
@@ -236,6 +238,17 @@ def test_what_products_take_longer_for_reading_is_measured_at_their_best_rates(t
     said.clear()
     assert limits_of_this_machine(None, False, said.append, environ, Fake()).exposed == found.exposed
     assert said[0].endswith("lacks how much longer products take than reading their weights")
+
+
+def test_rates_of_other_kernels_are_measured_again(tmp_path: Path) -> None:
+    environ, said = {"XDG_CACHE_HOME": str(tmp_path)}, list[str]()
+    found = limits_of_this_machine(None, False, said.append, environ, Fake())
+    assert found.build == native_build()
+    file = limits_file(tmp_path / "penstock", processor())
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"build": "another"}))
+    said.clear()
+    assert limits_of_this_machine(None, False, said.append, environ, Fake()) == replace(found, measured=ANY)
+    assert said[0].endswith("it was measured with another build") and json.loads(file.read_text())["build"] == native_build()
 
 
 def test_no_more_weights_are_read_than_fit_into_half_of_the_free_memory() -> None:
