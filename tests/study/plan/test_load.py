@@ -65,7 +65,7 @@ def test_what_makes_no_load_is_refused(asked: Asked, said: str) -> None:
 
 def test_a_trace_without_prompts_and_answers_says_how_many_have_none(tmp_path: Path) -> None:
     (tmp_path / "trace").write_text(AZURE.replace(",10\n", ",0\n").replace(",20\n", ",0\n"))
-    with pytest.raises(UsageError, match="trace has 1 with a prompt and an answer of 3 requests; a rate needs two, at different times"):
+    with pytest.raises(UsageError, match="trace has 1 with a prompt and an answer of 3 requests; a trace needs two, at different times"):
         load_of(Asked(traffic="trace"), read_trace(str(tmp_path / "trace")))
 
 
