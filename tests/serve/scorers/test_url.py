@@ -63,8 +63,10 @@ def test_what_does_not_speak_http_or_breaks_off_is_an_error(server: Rewards, rep
         def answer() -> None:
             connection, _ = listening.accept()
             with connection:
-                connection.recv(1 << 16)
                 connection.sendall(reply)
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(1 << 16):  # closed with anything unread, it would be reset
+                    pass
 
         threading.Thread(target=answer, daemon=True).start()
         server.url = f"http://127.0.0.1:{listening.getsockname()[1]}/score"
