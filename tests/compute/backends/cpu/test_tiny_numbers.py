@@ -24,7 +24,7 @@ def numbers(seed: int, shape: tuple[int, ...], factor: float) -> np.ndarray:
 
 @pytest.mark.parametrize("outer", [80, 81, 100])  # a panel of 64 columns and one of 16, 32 or 48
 @pytest.mark.parametrize("factors", FACTORS)
-@pytest.mark.parametrize("kernels", native_kernels())
+@pytest.mark.parametrize("kernels", native_kernels(every=True))
 def test_few_rows_of_a_product(kernels: str, factors: str, outer: int) -> None:
     by_weight, by_row = FACTORS[factors]
     weights, rows = numbers(7, (outer, 320), by_weight), numbers(8, (ROWS, 320), by_row)
@@ -37,7 +37,7 @@ def test_few_rows_of_a_product(kernels: str, factors: str, outer: int) -> None:
 
 
 @pytest.mark.parametrize("by_key, by_value, scale", [(2.0**-64, 1.0, 2.0**126), (1.0, 2.0**-124, 0.1)], ids=["scores", "values"])
-@pytest.mark.parametrize("kernels", native_kernels())
+@pytest.mark.parametrize("kernels", native_kernels(every=True))
 def test_few_rows_of_attention(kernels: str, by_key: float, by_value: float, scale: float) -> None:
     """Products of queries and keys, or of probabilities and values, are denormal; the scale of scores makes theirs matter. A zero may have
     either sign: a flushed one is negative, until a key is added that the row does not see."""
