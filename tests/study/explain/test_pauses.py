@@ -59,7 +59,7 @@ def test_whose_turns_are_mostly_pauses_is_served_sooner_not_more(model: Path) ->
     assert found.trust.doubts == () and abs(found.trust.errors["e2e_s"]) < 0.1
 
 
-@pytest.mark.parametrize("rate", [7.0, 13.0])
+@pytest.mark.parametrize("rate", [7.0, 10.0, 13.0])
 def test_who_comes_on_his_own_is_not_taken_for_them(model: Path, rate: float) -> None:
     grown, planted = middle(model, Load(rate=rate, seconds=90.0), max_num_seqs=8)
     assert seen(grown, planted).traffic.users is None

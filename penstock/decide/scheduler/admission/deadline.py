@@ -19,7 +19,7 @@ from penstock.decide.scheduler.admission.contract import Late
 from penstock.decide.scheduler.costs import StepCosts
 from penstock.decide.scheduler.forecast import Forecast, Load
 from penstock.decide.scheduler.live import Live
-from penstock.decide.scheduler.promise import Claim, is_due_by_e2e, tpot_s
+from penstock.decide.scheduler.promise import Claim, is_due_by_e2e
 
 LATE = ("refuse", "defer")
 DELAYS = 64  # requests whose delays are remembered; of fewer than two nothing is concluded: a server's first request takes longest
@@ -121,8 +121,10 @@ class Deadline:
         delay_s = min(self._delays_s) if len(self._delays_s) > 1 else 0.0
         first_s, allowed_s = (delay_s + claim.prompt_s) / planned, claim.due_s - seq.arrival_s
         step_s, more = self._costs.step_s(1, seq.max_len) / planned, seq.max_len - seq.num_prompt - 1
-        if seq.e2e_slo_s is not None:  # a first token may come half as much later as the end
-            ends_s = max(seq.e2e_slo_s + 2 * (first_s - allowed_s) * is_due_by_e2e(seq, claim.due_s), first_s + step_s * more)
+        if seq.e2e_slo_s is not None:
+            ends_s = first_s + step_s * more
+            if is_due_by_e2e(seq, claim.due_s):  # a first token may come half as much later as the end
+                ends_s = max(ends_s, seq.e2e_slo_s + 2 * (first_s - allowed_s))
             if ends_s > seq.e2e_slo_s:
                 answer = f"an answer of {more + 1:,} tokens" if more > 0 else "a single token"
                 raise unattainable(f"an end within {told(seq.e2e_slo_s)}, but even alone {answer} takes {told(ends_s)}, reserve included")
@@ -130,9 +132,8 @@ class Deadline:
             begun = f"begins after {told(delay_s)} and then" if delay_s else "alone"
             raise unattainable(
                 f"a first token within {told(allowed_s)}, but this prompt {begun} takes {told(first_s - delay_s)}, reserve included")
-        allowed_s = tpot_s(seq, seq.arrival_s + first_s)
-        if more > 0 and step_s > allowed_s:
-            raise unattainable(f"a token every {told(allowed_s)}, but even alone it takes {told(step_s)}, reserve included")
+        if more > 0 and seq.tpot_slo_s is not None and step_s > seq.tpot_slo_s:
+            raise unattainable(f"a token every {told(seq.tpot_slo_s)}, but even alone it takes {told(step_s)}, reserve included")
 
     def _latest_s(self, claim: Claim) -> float:
         """The latest time for which its first token may be forecast."""
