@@ -32,29 +32,38 @@ inline F load_or(const float* x, int i, int n, F fill) {
   return n - i >= LANES ? load(x + i) : blend_first(load_some(x + i, n - i), n - i, fill);
 }
 
-// The first index of the maximum. A NaN counts as the maximum, as in numpy's argmax.
+// The first index of the maximum. A NaN counts as the maximum, as in numpy's argmax. Whoever samples a row begins here, when its logits are
+// in the caches of the threads that have computed them: so they are prefetched.
 inline int argmax(const float* x, int n) {
+  constexpr int AHEAD = 1024;  // values
   const F least = set1(-INFINITY);
-  F lane_max[4] = {least, least, least, least};
   unsigned valid_lanes = 0xffff;
-  int i = 0;
-  for (; i + 4 * LANES <= n; i += 4 * LANES)
-    for (int j = 0; j < 4; ++j) {
-      const F v = load(x + i + LANES * j);
+  float most = -INFINITY;
+  int first = 0;  // of the block that holds the first maximum
+  for (int begin = 0; begin < n; begin += penstock::VOCAB_BLOCK) {
+    const int end = std::min(n, begin + penstock::VOCAB_BLOCK);
+    F lane_max[4] = {least, least, least, least};
+    int i = begin;
+    for (; i + 4 * LANES <= end; i += 4 * LANES)
+      for (int j = 0; j < 4; ++j) {
+        __builtin_prefetch(x + i + LANES * j + AHEAD, 0, 3);
+        const F v = load(x + i + LANES * j);
+        valid_lanes &= mask_ge(v, least);
+        lane_max[j] = max(lane_max[j], v);
+      }
+    for (; i < end; i += LANES) {
+      const F v = load_or(x, i, end, least);
       valid_lanes &= mask_ge(v, least);
-      lane_max[j] = max(lane_max[j], v);
+      lane_max[0] = max(lane_max[0], v);
     }
-  for (; i < n; i += LANES) {
-    const F v = load_or(x, i, n, least);
-    valid_lanes &= mask_ge(v, least);
-    lane_max[0] = max(lane_max[0], v);
+    const F block_max = max(max(lane_max[0], lane_max[1]), max(lane_max[2], lane_max[3]));
+    if (mask_gt(block_max, set1(most))) most = reduce_max(block_max), first = begin;
   }
   if (valid_lanes != 0xffff)
-    for (i = 0; i < n; ++i)
+    for (int i = 0; i < n; ++i)
       if (x[i] != x[i]) return i;
-  const F top = set1(reduce_max(max(max(lane_max[0], lane_max[1]), max(lane_max[2], lane_max[3]))));
-  for (i = 0; i < n; i += LANES)
-    if (const unsigned found = mask_ge(load_or(x, i, n, least), top)) return i + __builtin_ctz(found);
+  for (int i = first; i < n; i += LANES)
+    if (const unsigned found = mask_ge(load_or(x, i, n, least), set1(most))) return i + __builtin_ctz(found);
   return 0;
 }
 
