@@ -111,7 +111,7 @@ def test_a_row_is_the_same_in_any_company_and_on_any_number_of_threads(native, r
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
-@pytest.mark.parametrize("vocab", [5, 64, 1000])
+@pytest.mark.parametrize("vocab", [5, 64, 1000, 3001])
 def test_numbers_that_are_none(native, row, kernels, vocab):
     """The greedy rule is numpy's argmax: a NaN is larger than everything, and 0 and -0 are equals."""
     rng = np.random.default_rng(vocab)
