@@ -151,9 +151,9 @@ inline I byte_correction(const UnitBlock& of, const Operand& x, int r) {
   I sums = zero_i();
   int g = 0;
   for (; g + LANES <= of.count; g += LANES) sums = add_i(sums, load_raw(at + g));
-  std::int32_t sum = reduce_add_i(sums);
-  for (; g < of.count; ++g) sum += at[g];
-  return set1_i(16 * sum);
+  std::uint32_t sum = static_cast<std::uint32_t>(reduce_add_i(sums));  // modulo 2^32
+  for (; g < of.count; ++g) sum += static_cast<std::uint32_t>(at[g]);
+  return set1_i(static_cast<int>(16 * sum));
 }
 
 template <class Multiplied, int R, int V>

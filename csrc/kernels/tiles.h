@@ -78,10 +78,10 @@ inline void tile_dot_bf16(int c, int a, int b) {
 template <class Number> void tile_dot_bytes(int c, int a, int b) {  // A signed or unsigned, B unsigned
   for (int m = 0; m < emulated_tiles.shapes.rows[c]; ++m)
     for (int n = 0; n < 16; ++n) {
-      std::int32_t sum;
+      std::uint32_t sum;  // modulo 2^32
       std::memcpy(&sum, &emulated_tiles.data[c][m][4 * n], 4);
       for (int k = 0; k < emulated_tiles.shapes.row_bytes[a]; ++k)
-        sum += static_cast<Number>(emulated_tiles.data[a][m][k]) * emulated_tiles.data[b][k / 4][4 * n + k % 4];
+        sum += static_cast<std::uint32_t>(static_cast<Number>(emulated_tiles.data[a][m][k]) * emulated_tiles.data[b][k / 4][4 * n + k % 4]);
       std::memcpy(&emulated_tiles.data[c][m][4 * n], &sum, 4);
     }
 }

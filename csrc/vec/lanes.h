@@ -34,7 +34,7 @@ typedef std::int32_t VI __attribute__((vector_size(4 * REG_LANES)));
 typedef std::uint32_t VU __attribute__((vector_size(4 * REG_LANES)));
 
 struct F { VF v[NUM_REGS]; };
-struct I { VI v[NUM_REGS]; };
+struct I { VI v[NUM_REGS]; };  // sums and products are modulo 2^32: computed as VU
 using Raw = I;
 
 #define PENSTOCK_EACH_REG(expression) \
@@ -140,7 +140,7 @@ PENSTOCK_INLINE F from_f16(const std::uint16_t* p) {
 #else
   const I x = widen(p);
   for (int i = 0; i < NUM_REGS; ++i) {
-    const VI sign = (x.v[i] & 0x8000) << 16, rest = x.v[i] & 0x7fff;
+    const VI sign = (VI)((VU)(x.v[i] & 0x8000) << 16), rest = x.v[i] & 0x7fff;
     const VF scaled = (VF)(rest << 13) * 0x1p112f;  // subnormal halves are normal floats
     r.v[i] = (VF)(sign | (VI)blend(rest >= 0x7c00, (VF)((rest << 13) | 0x7f800000), scaled));
   }
@@ -167,10 +167,10 @@ PENSTOCK_INLINE I interleave_for_i4(I x) {  // lanes of each 8 in the order 0 4 
   return read<I>(to);
 }
 PENSTOCK_INLINE int reduce_add_i(I x) {
-  int a[16], total = 0;
+  unsigned a[16], total = 0;
   to_array(x, a);
-  for (int each : a) total += each;
-  return total;
+  for (unsigned each : a) total += each;
+  return static_cast<int>(total);
 }
 PENSTOCK_INLINE I reduce_add_each(const I (&x)[16]) {  // lane i: the sum of x[i]
   int sums[16];
@@ -181,7 +181,7 @@ PENSTOCK_INLINE I reduce_add_each(const I (&x)[16]) {  // lane i: the sum of x[i
 }
 PENSTOCK_INLINE I max_i(I a, I b) { PENSTOCK_EACH_REG(const VI greater = a.v[i] > b.v[i]; a.v[i] = (a.v[i] & greater) | (b.v[i] & ~greater)) return a; }
 PENSTOCK_INLINE I as_int(F x) { I r; PENSTOCK_EACH_REG(r.v[i] = (VI)x.v[i]) return r; }  // the same bits
-PENSTOCK_INLINE I multiply_i(I a, I b) { PENSTOCK_EACH_REG(a.v[i] *= b.v[i]) return a; }
+PENSTOCK_INLINE I multiply_i(I a, I b) { PENSTOCK_EACH_REG(a.v[i] = (VI)((VU)a.v[i] * (VU)b.v[i])) return a; }
 PENSTOCK_INLINE I shift_left_8(I x) { PENSTOCK_EACH_REG(x.v[i] = (VI)((VU)x.v[i] << 8)) return x; }
 PENSTOCK_INLINE I load_i8(const void* p) {  // 16 int8
   typedef std::int8_t Bytes __attribute__((vector_size(REG_LANES)));
@@ -189,7 +189,7 @@ PENSTOCK_INLINE I load_i8(const void* p) {  // 16 int8
   PENSTOCK_EACH_REG(r.v[i] = __builtin_convertvector(read<Bytes>(static_cast<const std::int8_t*>(p) + REG_LANES * i), VI))
   return r;
 }
-PENSTOCK_INLINE I add_i(I a, I b) { PENSTOCK_EACH_REG(a.v[i] += b.v[i]) return a; }
+PENSTOCK_INLINE I add_i(I a, I b) { PENSTOCK_EACH_REG(a.v[i] = (VI)((VU)a.v[i] + (VU)b.v[i])) return a; }
 
 template <class T> PENSTOCK_INLINE void pin_register(T&) {}
 
@@ -201,7 +201,7 @@ PENSTOCK_INLINE void store_raw(void* p, Raw x) { PENSTOCK_EACH_REG(std::memcpy(s
 PENSTOCK_INLINE Raw broadcast_u32(const void* p) { return set1_i(read<int>(p)); }
 
 // The bf16 at even (0) or odd (1) k of each word, as float.
-template <int ODD> PENSTOCK_INLINE F widen_bf16(Raw x) { F r; PENSTOCK_EACH_REG(r.v[i] = (VF)(ODD ? x.v[i] & (int)0xffff0000 : x.v[i] << 16)) return r; }
+template <int ODD> PENSTOCK_INLINE F widen_bf16(Raw x) { F r; PENSTOCK_EACH_REG(r.v[i] = (VF)(ODD ? (VU)x.v[i] & 0xffff0000 : (VU)x.v[i] << 16)) return r; }
 PENSTOCK_INLINE void store_bf16_row(std::uint8_t* p, F x) {
   PENSTOCK_EACH_REG(x.v[i] = (VF)(round_to_bf16(x.v[i]) & 0xffff0000u))
   store(reinterpret_cast<float*>(p), x);
@@ -225,7 +225,7 @@ template <int J> PENSTOCK_INLINE F i4_to_float(Raw raw, const I4Table& table) {
   Raw bytes = shift_and_mask(raw, J / 2 % 2 * 4, 0x0f0f0f0f);
   F r;
   PENSTOCK_EACH_REG(bytes.v[i] = (VI)_mm256_shuffle_epi8(both, (__m256i)bytes.v[i]))
-  PENSTOCK_EACH_REG(r.v[i] = __builtin_convertvector((bytes.v[i] << (24 - 8 * BYTE)) >> 24, VF))
+  PENSTOCK_EACH_REG(r.v[i] = __builtin_convertvector((VI)((VU)bytes.v[i] << (24 - 8 * BYTE)) >> 24, VF))
   return r;
 }
 #else
@@ -265,8 +265,9 @@ template <int T> PENSTOCK_INLINE Raw i4_halves(Raw raw) { return shift_and_mask(
 PENSTOCK_INLINE I both_halves(I x) { return x; }
 PENSTOCK_INLINE Raw multiply_halves(Raw x, I multiple, I offset) {
   Raw r;
-  PENSTOCK_EACH_REG(const VU upper = (VU)((VI)((VU)x.v[i] >> 16) * multiple.v[i] + offset.v[i]) << 16;
-                    r.v[i] = (VI)(((VU)((x.v[i] & 0xffff) * multiple.v[i] + offset.v[i]) & 0xffff) | upper)) return r;
+  PENSTOCK_EACH_REG(const VU by = (VU)multiple.v[i]; const VU more = (VU)offset.v[i];
+                    const VU upper = (((VU)x.v[i] >> 16) * by + more) << 16;
+                    r.v[i] = (VI)(((((VU)x.v[i] & 0xffff) * by + more) & 0xffff) | upper)) return r;
 }
 // acc += four unsigned bytes of w * four signed bytes of x, exact (no saturation).
 PENSTOCK_INLINE I dot4(I acc, Raw w, Raw x) {
@@ -275,21 +276,24 @@ PENSTOCK_INLINE I dot4(I acc, Raw w, Raw x) {
     const __m256i u = (__m256i)w.v[i], s = (__m256i)x.v[i];
     const __m256i even = _mm256_madd_epi16(_mm256_and_si256(u, _mm256_set1_epi16(0xff)), _mm256_srai_epi16(_mm256_slli_epi16(s, 8), 8));
     const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(u, 8), _mm256_srai_epi16(s, 8));
-    acc.v[i] += (VI)even + (VI)odd;
+    acc.v[i] = (VI)((VU)acc.v[i] + (VU)even + (VU)odd);
   }
 #elif defined(__SSE2__)
   for (int i = 0; i < NUM_REGS; ++i) {
     const __m128i u = (__m128i)w.v[i], s = (__m128i)x.v[i];
     const __m128i even = _mm_madd_epi16(_mm_and_si128(u, _mm_set1_epi16(0xff)), _mm_srai_epi16(_mm_slli_epi16(s, 8), 8));
     const __m128i odd = _mm_madd_epi16(_mm_srli_epi16(u, 8), _mm_srai_epi16(s, 8));
-    acc.v[i] += (VI)even + (VI)odd;
+    acc.v[i] = (VI)((VU)acc.v[i] + (VU)even + (VU)odd);
   }
 #else
   std::uint8_t u[64];
   std::int8_t s[64];
   std::memcpy(u, &w, 64), std::memcpy(s, &x, 64);
   for (int j = 0; j < 16; ++j)
-    for (int b = 0; b < 4; ++b) acc.v[j / REG_LANES][j % REG_LANES] += int{u[4 * j + b]} * s[4 * j + b];
+    for (int b = 0; b < 4; ++b) {
+      auto& sum = acc.v[j / REG_LANES][j % REG_LANES];
+      sum = static_cast<int>(static_cast<unsigned>(sum) + static_cast<unsigned>(int{u[4 * j + b]} * s[4 * j + b]));
+    }
 #endif
   return acc;
 }
