@@ -34,7 +34,7 @@ class Probe(Protocol):
         ...
 
     def products(self, threads: int) -> dict[Point, float]:
-        """Operations a second that the backend's kernels reach now, by weight format, length of a row and rows; nothing where they are not."""
+        """Operations a second that the kernels reach now, by weight format, length of a row and rows; nothing where there are none."""
         ...
 
     def exposed(self, threads: int, largest: float) -> dict[Point, float]:
