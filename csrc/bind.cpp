@@ -143,6 +143,7 @@ void pack_coded(Model& model, int matrix, std::vector<int> place, const In<std::
   };
   const void* mins_data = mins.is_none() ? nullptr : checked_scales(nb::cast<AnyArray>(mins, false));
   checked_scales(scales);
+  if (m.has_mins != (mins_data != nullptr)) throw std::invalid_argument("there are mins where the matrix has them, and only there");
   check_count("arrays that scales are multiplied with", multiplied.size(), 3);
   const std::size_t num_factors = m.has_factors() ? std::size_t(rows) * (m.num_groups() / m.factor_groups) : 0;
   const auto* units = optional_numbers<float>(multiplied[0], rows, "each row has one unit");
@@ -178,7 +179,7 @@ std::vector<Sequence> sequences_of(const nb::object& batch, std::size_t num_rows
     const std::int64_t first = row_starts.data()[i], end = row_starts.data()[i + 1];
     if (first < 0 || end < first || end > static_cast<std::int64_t>(num_rows))
       throw std::invalid_argument("a sequence has the rows from " + std::to_string(first) + " to " + std::to_string(end) + " of " + std::to_string(num_rows));
-    check_index("a context's length", contexts.data()[i], std::numeric_limits<int>::max());
+    check_index("a context's length", contexts.data()[i], std::numeric_limits<int>::max() - SPAN);  // a span more is an int
     const auto table = nb::cast<Ids>(tables[i], false);
     const int rows = static_cast<int>(end - first);
     sequences.push_back({static_cast<int>(first), rows, static_cast<int>(contexts.data()[i]), table.data(), table.shape(0), nullptr});
@@ -323,7 +324,7 @@ void bind_model(nb::module_& module) {
       .def("set_int8", &Model::set_int8)
       .def("tune_for_zen5", &Model::tune_for_zen5, "Whether products take what was fastest on Zen 5, or on other processors; bits are the same.")
       .def("set_cached_bytes", &Model::set_cached_bytes, "Up to how many bytes weights are taken to stay in a cache; bits are the same.")
-      .def("set_cache_prefetch", &Model::set_cache_prefetch, "Bytes ahead; 0: attention does not read the KV cache as a stream.")
+      .def("set_cache_prefetch", &Model::set_cache_prefetch, "Bytes ahead; 0: attention does not read the KV cache as a stream. Not where it multiplies by AMX tiles.")
       .def("step", &step, nb::arg("batch"), nb::arg("wanted"), nb::arg("given"))
       .def("result", &copy_result, nb::arg("buffer"), nb::arg("out").noconvert())
       .def("read_slots", &read_slots, nb::arg("layer"), nb::arg("slots"), nb::arg("keys").noconvert(), nb::arg("values").noconvert())

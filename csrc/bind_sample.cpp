@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "model.h"
@@ -19,6 +20,8 @@ template <class T, class... Shape> using In = nb::ndarray<const T, nb::c_contig,
 template <class T, class... Shape> using Out = nb::ndarray<T, nb::c_contig, nb::device::cpu, Shape...>;
 using Matrix2 = In<float, nb::ndim<2>>;
 
+constexpr std::size_t MAX_VOCAB = std::size_t{1} << 30;  // so that an index and a block more are an int
+
 // `rows`: indices of rows of the matrix, or None for all.
 struct Chosen {
   std::vector<std::int64_t> at;
@@ -26,6 +29,7 @@ struct Chosen {
 
   template <class Matrix> Chosen(const Matrix& matrix, const nb::object& rows) {
     if (!rows.is_none()) at = nb::cast<std::vector<std::int64_t>>(rows);
+    if (matrix.shape(1) > MAX_VOCAB) throw std::invalid_argument("a row of logits has at most " + std::to_string(MAX_VOCAB) + " tokens");
     if (matrix.shape(1) == 0) throw std::invalid_argument("a row of logits needs at least 1 token");
     for (const std::int64_t row : at)
       if (row < 0 || row >= static_cast<std::int64_t>(matrix.shape(0))) throw std::invalid_argument("there is no such row of logits");

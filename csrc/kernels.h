@@ -78,7 +78,7 @@ struct AttendTask {
   const std::uint8_t* const* keys;  // [num_tiles] tiles from first_key on
   const std::uint8_t* const* values;
   int num_tiles;          // tiles beyond last_key are those visited next, and are only prefetched
-  StreamPrefetch stream;  // of tiles, where the rows fit one register block
+  StreamPrefetch stream;  // of tiles, where the rows fit one register block of vectors; AMX's tile products fetch half a chunk ahead
   std::uint8_t* scratch;  // attend_bytes
   AttentionState result;
 };

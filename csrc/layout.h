@@ -33,8 +33,8 @@ struct Matrix {
   int n = 0, k = 0;
   int k_padded = 0;               // k rounded up; activation rows are zero-padded to it
   int group = 0;                  // k of a record: the quantization group, or k_padded
-  int scale_bytes = 0;            // 0 (no scales), 1 (int8, times a factor or, for i4 codes -8 to 7, the column's unit), 2 (f16) or 4 (f32)
-  int factor_groups = 0;          // groups whose scales, and mins, have a factor in common; 0: there are no factors
+  int scale_bytes = 0;            // 0 (no scales), 1 (int8, times a factor (GGUF's d) or, for i4 codes -8 to 7, the column's unit), 2 (f16) or 4 (f32)
+  int factor_groups = 0;          // groups (a super-block) whose scales, and mins, have a factor in common; 0: there are no factors
   bool has_mins = false;          // w = scale * code + min
   int count = 1;                  // matrices of this shape, one after another: experts
   std::int8_t codebook[16] = {};  // i4: the value of each code

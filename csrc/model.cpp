@@ -1,8 +1,10 @@
 #include "model.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <initializer_list>
+#include <limits>
 #include <new>
 #include <stdexcept>
 
@@ -203,9 +205,10 @@ std::size_t Model::buffer_size(int buffer, const Batch& batch) const {
 BatchLimits Model::limits() const { return {vocab(), caches_.empty() ? 0 : caches_[0].slots, block_size_}; }
 
 int Model::vocab() const {
+  int least = std::numeric_limits<int>::max();
   for (const Op& op : ops_)
-    if (op.kind == Kind::embed) return matrices_[op.matrix].n;
-  return 0;
+    if (op.kind == Kind::embed) least = std::min(least, matrices_[op.matrix].n);
+  return least < std::numeric_limits<int>::max() ? least : 0;
 }
 
 void Model::step(Batch batch) { pool_->run(std::make_shared<Step>(*this, std::move(batch))); }

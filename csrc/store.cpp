@@ -34,7 +34,7 @@ std::uint64_t checksum(const std::uint8_t* data, std::size_t bytes) {
   return sum;
 }
 
-int num_chunks(std::size_t bytes) { return static_cast<int>((bytes + CHUNK_BYTES - 1) / CHUNK_BYTES); }
+int num_chunks(std::size_t bytes) { return static_cast<int>((bytes + FILE_CHUNK_BYTES - 1) / FILE_CHUNK_BYTES); }
 
 // Calls task(chunk, first byte, bytes) for each chunk.
 template <class Task> class Chunks : public Work {
@@ -42,8 +42,8 @@ template <class Task> class Chunks : public Work {
   Chunks(Pool& pool, std::size_t bytes, const Task& task) : Work(pool, 1), bytes_(bytes), task_(task) {}
   void run_phases(int thread) override {
     parallel_for(thread, num_chunks(bytes_), [this](int chunk) {
-      const std::size_t first = chunk * CHUNK_BYTES;
-      task_(chunk, first, std::min(CHUNK_BYTES, bytes_ - first));
+      const std::size_t first = chunk * FILE_CHUNK_BYTES;
+      task_(chunk, first, std::min(FILE_CHUNK_BYTES, bytes_ - first));
     });
   }
 

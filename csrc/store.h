@@ -8,7 +8,7 @@
 
 namespace penstock {
 
-constexpr std::size_t CHUNK_BYTES = 4 << 20;
+constexpr std::size_t FILE_CHUNK_BYTES = 4 << 20;
 
 // One per chunk.
 std::vector<std::uint64_t> checksums(Pool& pool, const std::uint8_t* data, std::size_t bytes);

@@ -116,7 +116,7 @@ template <bool MINS> struct ScaledCodes {
     const Bytes codes = t.panel + t.matrix.record_bytes(t.width) * group + std::size_t(from * TILE_K % t.matrix.group) / 8 * t.w_step(64);
     const KBlocks scales = all_groups(t).part(group, 1);
     for (int v = 0; v < vectors; ++v) {
-      const F scale = scales.scale(v), min = MINS ? scales.min(v) : zero();
+      const F scale = plain_nan(scales.scale(v)), min = MINS ? plain_nan(scales.min(v)) : zero();
       std::uint8_t* out = to + 64 * v;
       for (int s = 0; s < steps; ++s) {
         const Raw raw = load_raw(codes + std::size_t(s * vectors + v) * 64);

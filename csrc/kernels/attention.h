@@ -4,8 +4,8 @@
 // Loop order: for each chunk, scores S = Q K^T of all rows, softmax row by row, then O = O * rescale + P V. Tiles of keys and values
 // (cache.h) are small panels, so S and P V use the micro-kernels of the matrix products.
 //
-// Batch invariance: chunks and spans begin at fixed positions, and a chunk of which a row sees no key leaves its state unchanged. So a
-// row's bits depend on its own position alone, not on the other rows of the block.
+// Batch invariance: chunks and spans begin at fixed positions, and a chunk of which a row sees no key leaves its state unchanged, but
+// for the sign of a zero, which no later sum shows. So a row's numbers depend on its own position alone, not on the other rows of the block.
 //
 // Masked keys have probability 0, which contributes 0 to P V unless the value is not finite (0 * inf = NaN). Rows whose accumulator has
 // become NaN that way are computed again one by one, with zeros in place of the masked values.

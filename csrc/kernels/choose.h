@@ -94,7 +94,7 @@ inline void exp_block_sums(const float* x, float row_max, int n, double* sums) {
 
 // The sum of the weights whose scores are at least `bound`; *count is their number.
 inline double mass_at_least(const float* scores, const float* weights, int n, float bound, int* count) {
-  const F limit = set1(bound), minus_inf = set1(-INFINITY);
+  const F limit = set1(bound), nan = set1(NAN);  // not counted, even where the bound is -inf
   DoubleSums even, odd;
   int found = 0, i = 0;
   for (; i + 2 * LANES <= n; i += 2 * LANES) {
@@ -104,7 +104,7 @@ inline double mass_at_least(const float* scores, const float* weights, int n, fl
     odd.add(select_lt(b, limit, zero(), load(weights + i + LANES)));
   }
   for (; i < n; i += LANES) {
-    const F a = load_or(scores, i, n, minus_inf);
+    const F a = load_or(scores, i, n, nan);
     found += __builtin_popcount(mask_ge(a, limit));
     even.add(select_lt(a, limit, zero(), load_some(weights + i, n - i)));
   }

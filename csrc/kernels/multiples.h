@@ -145,7 +145,7 @@ template <class Multiplied> void unpack_units(const UnitBlock& of, int vectors, 
   }
 }
 
-// Sum of the zero-point corrections of the block's groups, 8 * sum of x each, for bytes plus 128.
+// For bytes plus 128: -128 * the sum of x over the block. acc_init holds -8 * the sum of each group, for codes plus 8: 16 times as much.
 inline I byte_correction(const UnitBlock& of, const Operand& x, int r) {
   const std::int32_t* at = x.acc_init + r * x.groups + of.first;
   I sums = zero_i();

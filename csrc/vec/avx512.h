@@ -159,6 +159,8 @@ template <int T> Pair lookup_i4(Raw raw, I4Table table) { return _mm512_permutex
 
 // The value of the nibble at bit SHIFT of each word.
 template <int SHIFT> F i4_value(Raw raw, F table) { return _mm512_permutexvar_ps(SHIFT ? _mm512_srli_epi32(raw, SHIFT) : raw, table); }
+// A NaN becomes the one that bf16_pairs leaves a NaN: others may carry into the sign, and end as zero.
+inline F plain_nan(F x) { return _mm512_mask_mov_ps(x, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), set1(NAN)); }
 // Words of two bf16, `even` in the lower half, rounded to the nearest, halves away from zero.
 inline Pair bf16_pairs(F even, F odd) {
   const __m512i half = _mm512_set1_epi32(0x8000), upper = _mm512_set1_epi32(static_cast<int>(0xffff0000u));

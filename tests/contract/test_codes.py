@@ -289,6 +289,19 @@ def test_dequantized_weights_are_rounded_to_bfloat16(participant: Participant) -
         assert error < 5e-5 and before > 2e-4, (group, error, before)
 
 
+@pytest.mark.parametrize("participant", DEQUANTIZING, ids=str)
+@pytest.mark.parametrize("has_mins", [False, True])
+def test_dequantized_weights_that_are_no_number_stay_none(participant: Participant, has_mins: bool) -> None:
+    """A scale or a min in a file may be any NaN, also one whose bits overflow where they are rounded."""
+    codes = coded(Coding(4, 32, "float16", has_mins, UNSIGNED), 70, 256)
+    broken = [codes.scales, codes.mins] if has_mins else [codes.scales]
+    for row, array in enumerate(broken):
+        array.view(np.uint16)[2 * row : 2 * row + 2, 3] = 0x7FFF, 0xFFFF
+    found = outputs(make(participant), linear(codes), np.arange(40))["out"]
+    rows = 2 * len(broken)
+    assert np.isnan(found[:, :rows]).all() and np.isfinite(found[:, rows:]).all()
+
+
 @pytest.mark.skipif(not native_kernels(), reason="the native module was not built here")
 def test_dequantizing_needs_tiles_and_rows_that_are_not_rounded() -> None:
     with pytest.raises(UsageError, match="only kernels with AMX tiles multiply so, and these are generic"):

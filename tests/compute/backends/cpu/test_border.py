@@ -61,6 +61,15 @@ def test_scales_are_one_for_each_group(model: Any, scales: Array) -> None:
         model.pack_codes(0, [0, 0, -1], CODES, SCALES, scales)
 
 
+def test_mins_are_given_where_a_matrix_has_them(model: Any) -> None:
+    with pytest.raises(ValueError, match="mins where the matrix has them, and only there"):
+        model.pack_codes(0, [0, 0, -1], CODES, SCALES, SCALES)
+    with_mins = model.add_matrix(MATRIX | {"has_mins": True})
+    model.pack_codes(with_mins, [0, 0, -1], CODES, SCALES, SCALES)
+    with pytest.raises(ValueError, match="mins where the matrix has them, and only there"):
+        model.pack_codes(with_mins, [0, 0, -1], CODES, SCALES, None)
+
+
 def test_roundings_have_room_for_their_scales() -> None:
     numbers, codes, pool = np.ones((4, 64), np.float32), np.empty((4, 64), np.uint8), native.Pool(1, [])
     two, one = np.empty((4, 2), np.float16), np.empty((4, 1), np.float16)

@@ -7,6 +7,7 @@ import pytest
 
 from penstock.compute.backends.contract import Batch, KVLayout
 from tests.contract.decoders import PLAIN, decoder
+from tests.contract.sketch import Sketch
 from tests.contract.stories import Share, batch_of
 
 pytest.importorskip("penstock._native")
@@ -38,7 +39,8 @@ WRONG: dict[str, tuple[Batch, str]] = {
     "rows of nobody": (replace(GOOD, row_starts=np.array([0, 5, 7])), "sequences have 7 rows, and the step 8"),
     "rows left out": (replace(GOOD, row_starts=np.array([1, 5, 8])), "begin at 1, not 0"),
     "a context without its rows": (replace(GOOD, contexts=np.array([4, 3])), "a context of 4 tokens is shorter than its 5 rows"),
-    "a context of 33 bits": (replace(GOOD, contexts=np.array([5 + 2**32, 3])), "length 4294967301 is not one of the 2147483647"),
+    "a context of 33 bits": (replace(GOOD, contexts=np.array([5 + 2**32, 3])), "length 4294967301 is not one of the 2147482623"),
+    "a context too near 31 bits": (replace(GOOD, contexts=np.array([2**31 - 1024, 3])), "length 2147482624 is not one of the 2147482623"),
     "a position too far": (replace(GOOD, positions=at(GOOD.positions, 2, FAR)), "position 1000000000 is not one of the 5"),
     "a position below 0": (replace(GOOD, positions=at(GOOD.positions, 2, -1)), "position -1 is not one of the 5"),
     "few parents": (replace(GOOD, parents=CHAIN[:2]), "parents are 2, not 8"),
@@ -86,6 +88,16 @@ def test_buffers_are_those_of_the_model(backend: Any, loaded: Any) -> None:
         model.step(GOOD, [-1], [])
     with pytest.raises(ValueError, match=f"numbers are {4 * PLAIN.vocab_size}, not {5 * PLAIN.vocab_size}"):
         model.step(GOOD, [], [(loaded.logits, logits[:4])])
+
+
+def test_tokens_are_rows_of_every_table(backend: Any) -> None:
+    sketch = Sketch()
+    large, small = sketch.table("large", np.ones((9, 4))), sketch.table("small", np.ones((8, 4)))
+    program = sketch.program(out=large, logits=sketch.op("gather", (small,), "logits"))
+    loaded = backend.load(program, sketch.weights, KVLayout(8, 16), 1)
+    assert backend.step(loaded, replace(GOOD, tokens=at(GOOD.tokens, 3, 7))).logits.shape == (5, 4)
+    with pytest.raises(IndexError, match="token 8 is not one of the 8"):
+        backend.step(loaded, replace(GOOD, tokens=at(GOOD.tokens, 3, 8)))
 
 
 def test_operations_name_what_the_model_has(loaded: Any) -> None:
