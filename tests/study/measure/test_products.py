@@ -23,7 +23,7 @@ def test_what_reading_adds_is_a_share_of_its_time(
     """However long the products themselves take at the moment; more rows never have more of it than a few."""
 
     class Slowing:
-        """Each time the machine takes twice as long; a matrix of 1 MiB takes 1 s at first."""
+        """A machine that takes twice as long for everything, each time that reading is timed."""
 
         now_s = 0.5
 
