@@ -116,7 +116,8 @@ def measure(
     found = Readings(probe, lambda: now() > deadline)
     kernels = found.first(crews, sizes)
     found.again()
-    exposed = probe.exposed(threads, memory_bytes * MEMORY_SHARE) if found.products(threads) else None
+    products = found.products(threads)
+    exposed = probe.exposed(threads, products, memory_bytes * MEMORY_SHARE) if products else None
     rooflines = {crew: Roofline(crew, found.reads(crew), found.rates(crew), found.products(crew)) for crew in crews}
     return Limits(
         processor, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), probe.method, rooflines[threads], rooflines[1],

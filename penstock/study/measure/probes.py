@@ -1,16 +1,13 @@
 """Who measures: the native module, or numpy where there is none."""
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from penstock.compute.native import native_module
 from penstock.core.hardware import Point
-
-if TYPE_CHECKING:
-    from penstock.study.measure.products import Products
 
 RUN_S = 0.012  # of one run: long beside the wake of a thread, short beside other programs' bursts
 RUNS = 3  # the median is taken; everything is measured twice at least, and the best counts
@@ -34,12 +31,12 @@ class Probe(Protocol):
         ...
 
     def products(self, threads: int) -> dict[Point, float]:
-        """Operations a second that the kernels reach now, by weight format, length of a row and rows; nothing where there are none."""
+        """Operations a second that the backend's kernels reach, by weight format, length of a row and rows; nothing where they are not."""
         ...
 
-    def exposed(self, threads: int, largest: float) -> dict[Point, float]:
+    def exposed(self, threads: int, products: Mapping[Point, float], largest: float) -> dict[Point, float]:
         """By weight format, bytes that are read again and again (`largest` at most), and rows: the share of the time of reading weights
-        that products take longer for it than without; nothing where there are no kernels."""
+        that products take longer for it than at these rates; nothing where there are no kernels."""
         ...
 
 
@@ -48,7 +45,6 @@ class NativeProbe:
 
     def __init__(self, native: ModuleType) -> None:
         self._native = native
-        self._products: dict[int, Products] = {}  # by threads, loaded
 
     def bandwidth(self, working_set_bytes: int, threads: int) -> float:
         return float(self._native.read_bandwidth(working_set_bytes, threads, RUN_S, RUNS))
@@ -60,16 +56,14 @@ class NativeProbe:
         return {dtype: Rate(self._native.operation_rate(dtype, isa, threads, RUN_S, RUNS), isa) for dtype, isa in sorted(best.items())}
 
     def products(self, threads: int) -> dict[Point, float]:
-        from penstock.study.measure.products import Products
+        from penstock.study.measure.products import product_rates
 
-        if threads not in self._products:
-            self._products[threads] = Products(threads)
-        return self._products[threads].rates()
+        return product_rates(threads)
 
-    def exposed(self, threads: int, largest: float) -> dict[Point, float]:
+    def exposed(self, threads: int, products: Mapping[Point, float], largest: float) -> dict[Point, float]:
         from penstock.study.measure.products import exposed_reading
 
-        return exposed_reading(threads, lambda size, crew: float(self._native.read_bandwidth(size, crew, RUN_S / 3, 1)), largest)
+        return exposed_reading(threads, products, lambda size, crew: float(self._native.read_bandwidth(size, crew, RUN_S / 3, 1)), largest)
 
 
 class NumpyProbe:
@@ -104,7 +98,7 @@ class NumpyProbe:
     def products(self, threads: int) -> dict[Point, float]:
         return {}
 
-    def exposed(self, threads: int, largest: float) -> dict[Point, float]:
+    def exposed(self, threads: int, products: Mapping[Point, float], largest: float) -> dict[Point, float]:
         return {}
 
 

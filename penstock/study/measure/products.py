@@ -1,12 +1,10 @@
 """How fast the native kernels multiply in each weight format: below the rate of their instructions, by what they unpack, round and store.
 
 A matrix that stays in a core's second cache is multiplied with few rows and many, so that reading it binds nothing. Then so many matrices
-are multiplied in turn that each has to be read again: both together tell how much of reading hides behind arithmetic. What a product mostly
-takes is asked, not what it can take: on shared machines tile units and clocks change their pace within seconds.
+are multiplied in turn that each has to be read again: both together tell how much of reading hides behind arithmetic.
 """
 import time
 from collections.abc import Callable, Mapping, Sequence
-from statistics import median
 
 import numpy as np
 
@@ -26,9 +24,9 @@ ROWS = (1, 4, 16, 64, 256)
 SIZE = 1 << 18  # values of a matrix, for each thread
 GROUP = 32  # codes of 4 bits
 REPEATS = 8  # of the product in a step, so that beginning one costs little
-RUN_S = 0.0015  # of one run
+RUN_S, RUNS = 0.003, 2  # the least of them counts
 STREAMED = tuple(form for form in FORMATS if form != "fp32")  # the formats of models that are served
-STREAMED_RUNS = 3  # the median of what they differ by counts
+STREAMED_RUNS = 4  # likewise
 STREAMS = (8 << 20, 128 << 20)  # bytes of all matrices, where they are read: from a shared cache, and mostly from memory
 STREAMED_ROWS = (1, 4, 16, 64)
 LEAST_EXPOSED, MOST_EXPOSED = 0.01, 1.25
@@ -61,31 +59,28 @@ class Chain:
         return (time.perf_counter() - began) / steps
 
 
-class Products:
-    """What is multiplied, loaded once: a matrix in each weight format and length of a row."""
-
-    def __init__(self, threads: int) -> None:
-        self._timers: dict[Point, tuple[float, Callable[[], float]]] = {}  # operations of a step, and what times one
-        for form in FORMATS:
-            for inner in INNER:
-                chain = Chain(form, inner, threads, ["w"] * REPEATS)
-                for rows in ROWS:
-                    self._timers[form, inner, rows] = 2 * rows * SIZE * threads * REPEATS, chain.timer(rows)
-
-    def rates(self) -> dict[Point, float]:
-        """Operations a second that each reaches now, in a sixth of a second or so."""
-        return {point: operations / timed() for point, (operations, timed) in self._timers.items()}
+def product_rates(threads: int) -> dict[Point, float]:
+    """Operations a second with so many threads, in a second or so."""
+    found = {}
+    for form in FORMATS:
+        for inner in INNER:
+            products = Chain(form, inner, threads, ["w"] * REPEATS)
+            for rows in ROWS:
+                timed = products.timer(rows)
+                found[form, inner, rows] = 2 * rows * SIZE * threads * REPEATS / min(timed() for _ in range(RUNS))
+    return found
 
 
-def exposed_reading(threads: int, bandwidth: Callable[[int, int], float], largest: float) -> dict[Point, float]:
+def exposed_reading(
+    threads: int, rates: Mapping[Point, float], bandwidth: Callable[[int, int], float], largest: float
+) -> dict[Point, float]:
     """By weight format, bytes that are read again and again (`largest` at most), and rows: by how much longer products of matrices that
-    are read take than the same products of one that stays in a cache, as a share of the time in which `bandwidth(bytes, threads)` reads
-    them. Both are timed in turns. The more rows, the more of it hides: what several take longer than a few is noise."""
+    are read take than at `rates` (those of `product_rates`), as a share of the time in which `bandwidth(bytes, threads)` reads them. The
+    more rows, the more of it hides: what several take longer than a few is noise."""
     found = {}
     inner = max(INNER)
     for form in STREAMED:
-        kept = Chain(form, inner, threads, ["w"] * REPEATS)
-        one = kept.weight_bytes
+        one = Chain(form, inner, threads, ["w"]).weight_bytes
         for size in sorted({max(size, 2 * one) for size in STREAMS}):
             if size > largest:
                 continue
@@ -93,8 +88,9 @@ def exposed_reading(threads: int, bandwidth: Callable[[int, int], float], larges
             read = Chain(form, inner, threads, [f"w{i}" for i in range(size // one)])
             most = MOST_EXPOSED
             for rows in STREAMED_ROWS:
-                with_reading, without = read.timer(rows), kept.timer(rows)
-                added_s = median([with_reading() - without() * read.count / kept.count for _ in range(STREAMED_RUNS)])
+                timed = read.timer(rows)
+                took_s = min(timed() for _ in range(STREAMED_RUNS))
+                added_s = took_s - 2 * rows * SIZE * threads * read.count / rates[form, inner, rows]
                 found[form, size, rows] = share = min(max(added_s * rate / read.weight_bytes, LEAST_EXPOSED), most)
                 most = share if rows > 1 else most
     return found

@@ -1,7 +1,5 @@
-"""Measurements that are made again: what runs beside them makes them slower, never faster, so the best counts where the two best agree.
-Rates of products are no limits but what is to be expected: they are sampled all the while, and their medians count."""
+"""Measurements that are made again: what runs beside them makes them slower, never faster, so the best counts where the two best agree."""
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from statistics import median
 
 from penstock.core.hardware import Point
 from penstock.study.measure.probes import Probe
@@ -23,7 +21,7 @@ class Readings:
         self._probe, self._is_late = probe, is_late
         self.of_reads: dict[Read, list[float]] = {}
         self.of_rates: dict[Rate, list[float]] = {}
-        self.of_products: dict[int, dict[Point, list[float]]] = {}  # by threads
+        self.of_products: dict[int, dict[Point, float]] = {}  # threads -> the best of each
 
     def first(self, crews: Sequence[int], sizes: Sequence[int]) -> dict[str, str]:
         """Each once, the larger working sets while there is time; the first crew's kernels by type."""
@@ -33,7 +31,7 @@ class Readings:
                 break
             for crew in crews:
                 self.of_reads[crew, size] = [self._probe.bandwidth(size, crew)]
-                self._multiply(crew)
+        self._multiply(crews)
         return kernels[crews[0]]
 
     def again(self) -> None:
@@ -43,12 +41,12 @@ class Readings:
                 if self._is_late():
                     return
                 self.of_reads[crew, size].append(self._probe.bandwidth(size, crew))
-                if not repeat:
-                    self._multiply(crew)
             for crew in dict.fromkeys(crew for (crew, _), found in self.of_rates.items() if not repeat or apart(found) > AGREE):
                 if self._is_late():
                     return
                 self._rate(crew)
+            if not repeat:
+                self._multiply(tuple(self.of_products))
 
     def reads(self, crew: int) -> dict[int, float]:
         return {size: max(found) for (threads, size), found in self.of_reads.items() if threads == crew}
@@ -63,12 +61,16 @@ class Readings:
         return {dtype: rate.kernel for dtype, rate in found.items()}
 
     def products(self, crew: int) -> dict[Point, float]:
-        return {point: median(found) for point, found in self.of_products.get(crew, {}).items()}
+        return self.of_products.get(crew, {})
 
-    def _multiply(self, crew: int) -> None:
-        of_crew = self.of_products.setdefault(crew, {})
-        for point, rate in self._probe.products(crew).items():
-            of_crew.setdefault(point, []).append(rate)
+    def _multiply(self, crews: Sequence[int]) -> None:
+        """All crews or none: one thread's rates would otherwise be told as those of all."""
+        if self._is_late():
+            return
+        for crew in crews:
+            before = self.of_products.setdefault(crew, {})
+            for point, rate in self._probe.products(crew).items():
+                before[point] = max(rate, before.get(point, 0.0))
 
     def _unsettled_reads(self) -> list[Read]:
         crews = {crew for crew, _ in self.of_reads}
