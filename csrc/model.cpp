@@ -4,7 +4,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <initializer_list>
-#include <limits>
 #include <new>
 #include <stdexcept>
 
@@ -204,11 +203,14 @@ std::size_t Model::buffer_size(int buffer, const Batch& batch) const {
 
 BatchLimits Model::limits() const { return {vocab(), caches_.empty() ? 0 : caches_[0].slots, block_size_}; }
 
-int Model::vocab() const {
-  int least = std::numeric_limits<int>::max();
-  for (const Op& op : ops_)
-    if (op.kind == Kind::embed) least = std::min(least, matrices_[op.matrix].n);
-  return least < std::numeric_limits<int>::max() ? least : 0;
+int Model::vocab() const {  // of the smallest table
+  int least = 0;
+  for (const Op& op : ops_) {
+    if (op.kind != Kind::embed) break;  // embeddings come first
+    const int rows = matrices_[op.matrix].n;
+    least = least ? std::min(least, rows) : rows;
+  }
+  return least;
 }
 
 void Model::step(Batch batch) { pool_->run(std::make_shared<Step>(*this, std::move(batch))); }

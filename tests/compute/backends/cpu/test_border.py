@@ -1,4 +1,5 @@
 """What native functions refuse, where they would otherwise read or write beyond an array, or write into a copy of it."""
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -131,6 +132,14 @@ def test_what_is_written_is_never_a_copy(model: Any) -> None:
             sampler.forbid(other, None, allowed)
     with pytest.raises(TypeError):
         sampler.score(whole, None, np.zeros(2, np.int64), np.zeros(2, np.int32), np.zeros((2, 1)), np.zeros((2, 0), np.int64))
+
+
+def test_a_row_of_logits_has_no_more_tokens_than_indices_reach(model: Any, tmp_path: Path) -> None:
+    file = tmp_path / "logits"
+    with file.open("wb") as logits_file:
+        logits_file.truncate(4 * (2**30 + 1))  # without the bytes
+    with pytest.raises(ValueError, match="at most 1073741824 tokens"):
+        native.Sampler(model).choose(np.memmap(file, np.float32, "r", shape=(1, 2**30 + 1)), None, [], [])
 
 
 def test_embeddings_come_first(model: Any) -> None:
