@@ -66,7 +66,7 @@ def plan(options: PlanOptions, show: ShowOptions) -> None:
         check_fleet(options, show)
         with StatusLine() as status:
             placed = shared.shared(Path(show.fleet), asked, status.say)
-        print(jsonlib.dumps(placed.as_json())) if show.json else tell_fleet(placed)
+        print(jsonlib.dumps(placed.as_json(), allow_nan=False)) if show.json else tell_fleet(placed)
         return
     if show.calibrate:
         if options.hardware is not None:
@@ -77,7 +77,7 @@ def plan(options: PlanOptions, show: ShowOptions) -> None:
     with StatusLine() as status:
         found = request.plan(asked, status.say)
     if show.json:
-        print(jsonlib.dumps(found.as_json()))
+        print(jsonlib.dumps(found.as_json(), allow_nan=False))
     else:
         tell(found, len(found.configurations) if show.all else show.top)
 

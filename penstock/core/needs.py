@@ -4,12 +4,15 @@
 """
 from dataclasses import dataclass
 
+MAX_STATES = 4096
+
 
 @dataclass(frozen=True, slots=True)
 class Needs:
     """What a plug-in asks of the backend it runs with."""
 
     buffers: tuple[str, ...] = ()  # step buffers beside the logits: "hidden", "attention_mass"
+    num_states: int = MAX_STATES  # of a proposer with "hidden": of how many of a sequence's latest tokens at most
     autograd: bool = False
     tree_masks: bool = False
     step_timer: bool = False

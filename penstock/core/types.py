@@ -220,10 +220,12 @@ class SeqResult:
     draft_parents: tuple[int, ...] | None = None
     embedding: tuple[float, ...] | None = None
     ended: str | None = None  # why the sequence ends with these tokens, where its grammar says so: stop, abort
+    num_cut: int = 0  # tokens chosen after `tokens` that came behind the grammar's end
 
     def with_drafts(self, drafts: tuple[int, ...], parents: tuple[int, ...] | None) -> SeqResult:
         return SeqResult(
-            self.seq_id, self.tokens, self.logprobs, self.prompt_logprobs, self.candidates, drafts, parents, self.embedding, self.ended)
+            self.seq_id, self.tokens, self.logprobs, self.prompt_logprobs, self.candidates, drafts, parents, self.embedding, self.ended,
+            self.num_cut)
 
 
 @message

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import penstock
 from penstock.core.config import EngineConfig, ServerConfig
+from penstock.core.errors import ModelError
 from penstock.serve.api.dashboard.feed import Feed, Subject
 from penstock.serve.api.metrics import Metrics
 from penstock.serve.api.parts import Parts
@@ -14,11 +15,12 @@ from penstock.serve.api.server import bind, create_app, run
 from penstock.serve.api.tracing import Propagating, Traced, open_tracing
 from penstock.serve.engine.build import Built, build, make_selections, parsers, times_steps
 from penstock.serve.engine.loop import Loop
+from penstock.serve.engine.patience import patience_s
 from penstock.serve.engine.requests import EngineClient
 from penstock.serve.engine.selecting import Selecting
 from penstock.serve.engine.state import make_ledger, state_of
 from penstock.serve.engine.utilization import Utilization
-from penstock.serve.text.chat import ChatTemplate
+from penstock.serve.text.chat import ChatTemplate, check_file
 
 Say = Callable[[str], None]
 PRIVATE = ("api_key", "scorer_url", "otlp_endpoint")  # URLs may have a password in them
@@ -27,17 +29,17 @@ PRIVATE = ("api_key", "scorer_url", "otlp_endpoint")  # URLs may have a password
 def serve(engine: EngineConfig, server: ServerConfig, say: Say, progress: Callable[[int, int], None] | None = None) -> None:
     """Serves until SIGTERM or SIGINT. `say` is given lines for people. Raises PenstockError before anything is served."""
     parsers(server)
+    if server.chat_template is not None:
+        check_file(Path(server.chat_template))
     tracing = open_tracing(server.otlp_endpoint, os.environ, server.served_model_name or engine.model)
     listener = bind(server)
     with listener:
         metrics = Metrics()
         built = build(engine, metrics, progress, say)
-        template = built.chat_template
-        if server.chat_template is not None:
-            template = ChatTemplate.of(built.tokenizer, Path(server.chat_template))
+        template = template_of(built, server.chat_template, say)
         tool_parser, reasoning_parser = parsers(server, template)
         selections = make_selections(built.tokenizer, server.scorer_url)
-        loop = Loop(built.engine, server.max_queue + built.resolved.engine.max_num_seqs)
+        loop = Loop(built.engine, server.max_queue + built.resolved.engine.max_num_seqs, patience_s(built))
         ledger = make_ledger(built)
         metrics.watch(loop.gauges, utilization(built), ledger)
         selecting = Selecting(loop, selections)
@@ -62,6 +64,20 @@ def serve(engine: EngineConfig, server: ServerConfig, say: Say, progress: Callab
             loop.stop()
             if tracing is not None:
                 tracing.close()
+
+
+def template_of(built: Built, path: str | None, say: Say) -> ChatTemplate:
+    """The one in the file `path`, else the model's own, compiled: no request waits for that. A model whose own one is broken is served
+    without any."""
+    template = built.chat_template if path is None else ChatTemplate.of(built.tokenizer, Path(path))
+    try:
+        template.check()
+    except ModelError as error:
+        if path is not None:
+            raise
+        say(f"{error}; chats are refused: give another template with --chat-template FILE")
+        return ChatTemplate({}, {})
+    return template
 
 
 def utilization(built: Built) -> Utilization | None:

@@ -1,7 +1,9 @@
 """`penstock plan`: options become a Request, and its answer a table or one JSON object."""
 import dataclasses
 import json
+import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from penstock.cli import progress
 from penstock.cli.plan import PlanOptions, calibrate
 from penstock.core.hardware import Hardware
-from penstock.study.plan import here, sweep
+from penstock.study.plan import here, request, sweep
 from penstock.study.plan.request import Request
 
 
@@ -33,6 +35,12 @@ def test_json_is_one_object_on_the_last_line(penstock: Any) -> None:
     wanted = ("hardware devices tensor_parallel pipeline_parallel quant kv_dtype fits ttft_s tpot_s output_tokens_per_s bound"
               " usd_per_million_output_tokens kwh_per_year reason").split()
     assert all(name in row for row in told["configurations"] for name in wanted)
+
+
+def test_json_has_no_number_that_json_does_not_have(penstock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request, "plan", lambda asked, watch: SimpleNamespace(as_json=lambda: {"configurations": [math.inf]}))
+    status, out, err = penstock("plan --hardware l4 --json".split())
+    assert (status, out) == (1, "") and "not JSON compliant" in err
 
 
 def test_the_table_tells_what_fits_and_why_not(penstock: Any) -> None:

@@ -37,6 +37,12 @@ def test_each_figure_has_its_source_beside_it(file: Path) -> None:
     assert lines and all(line.partition("#")[2].strip() for line in lines)
 
 
+def test_an_a10g_is_not_an_a10() -> None:
+    """Which has 31.2 TFLOPS and 125."""
+    ops = CATALOGUE.part("a10g").ops
+    assert (ops["fp32"], ops["bf16"]) == (35e12, 70e12)
+
+
 def test_figures_and_links_can_be_replaced() -> None:
     part = CATALOGUE.part("h100-sxm", {
         "memory_bandwidth": "8e12", "ops.bf16": "2e15", "efficiency.memory": "1", "link": "nvlink-5", "link.hop_latency": "0"})

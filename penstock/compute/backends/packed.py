@@ -8,6 +8,7 @@ import hashlib
 import json
 import logging
 import os
+import secrets
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -70,7 +71,8 @@ class PackedCache:
                 log.warning("%s: %s has no room for %d bytes, if no more than %d are kept and %d stay free", UNKEPT, self.folder,
                             len(content), self.max_bytes, SPARE_BYTES)
                 return
-            part = path.with_name(f"{path.name}.{os.getpid()}{UNFINISHED}")
+            # Processes of several containers may have the same number, hence the token.
+            part = path.with_name(f"{path.name}.{secrets.token_hex(8)}.{os.getpid()}{UNFINISHED}")
             try:
                 write(part, path, json.dumps({"made": made, "sums": list(sums)}).encode(), content)
             finally:

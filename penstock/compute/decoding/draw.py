@@ -14,10 +14,11 @@ def uniform(seed: int, index: int) -> float:
 
     `seed` is any integer, of which the lower 64 bits count; `index` is the position of the token in the output.
     """
-    return (_mix(_mix(seed & _MASK) + index * _GAMMA) >> 11) * 2.0**-53
+    return (mixed(mixed(seed & _MASK) + index * _GAMMA) >> 11) * 2.0**-53
 
 
-def _mix(x: int) -> int:
+def mixed(x: int) -> int:
+    """splitmix64's output for the state x: 64 bits in which those of x are spread."""
     x = (x + _GAMMA) & _MASK
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK

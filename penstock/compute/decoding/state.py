@@ -23,7 +23,7 @@ class RowState:
         "seen_ids", "seen_counts", "num_candidates", "_index")
 
     def __init__(self, info: SeqInfo, output: Iterable[int] = ()) -> None:
-        """`output`: tokens that the sequence has already, if it is a fork or was preempted."""
+        """`output`: tokens that the sequence has already, if it is a fork."""
         params = info.params
         self.params: SamplingParams = params
         self.seed = info.seed

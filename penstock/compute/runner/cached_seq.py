@@ -9,7 +9,6 @@ from penstock.compute.decoding.state import RowState
 from penstock.core.types import PlannedSeq, SeqInfo
 
 _FIRST_BLOCKS = 16  # initial capacity of a block table
-_MAX_STATES = 4096  # tokens whose hidden states are kept
 
 
 class CachedSeq:
@@ -21,7 +20,7 @@ class CachedSeq:
     """
 
     __slots__ = ("tokens", "block_ids", "table", "plain", "generates", "state", "scores_prompt", "longest", "info", "_buffer",
-                 "_num_counted", "_states", "_num_states", "_states_end")
+                 "num_states", "_num_counted", "_states", "_states_end")
 
     def __init__(self, info: SeqInfo) -> None:
         self.info = info
@@ -36,7 +35,7 @@ class CachedSeq:
         self._buffer: Array = np.empty(_FIRST_BLOCKS, dtype=np.int64)  # `table` is a view of its beginning
         self._num_counted = len(info.output)  # output tokens of a held sequence that its `state` has counted
         self._states: deque[Array] = deque()  # [n, width] hidden states of successive tokens that no proposer has seen yet
-        self._num_states = 0  # tokens whose states these are
+        self.num_states = 0  # tokens whose states these are
         self._states_end = 0  # index of the token after them
 
     def set_blocks(self, block_ids: tuple[int, ...]) -> None:
@@ -56,20 +55,23 @@ class CachedSeq:
             self.state.extend(fresh)
             self._num_counted += len(fresh)
 
-    def keep_states(self, start: int, states: Array) -> None:
-        """Keeps hidden states [n, width] of the tokens from `start` on for the next proposal: the latest without a gap, and no more than a
-        proposer may use. They are copied: as a part of the step's states they would keep those of all sequences in memory."""
+    def keep_states(self, start: int, states: Array, most: int) -> None:
+        """Keeps hidden states [n, width] of the tokens from `start` on for the next proposal: the latest without a gap, whole steps of them
+        as far as `most` reach. They are copied: as a part of the step's states they would keep those of all sequences in memory."""
         if start != self._states_end:  # steps came between that output none
-            self.take_states()
-        self._states.append(np.array(states))
-        self._num_states += len(states)
+            self.drop_states()
+        self._states.append(np.array(states[-most:]))
+        self.num_states += len(self._states[-1])
         self._states_end = start + len(states)
-        while self._num_states - len(self._states[0]) >= _MAX_STATES:
-            self._num_states -= len(self._states.popleft())
+        while self.num_states - len(self._states[0]) >= most:
+            self.num_states -= len(self._states.popleft())
 
     def take_states(self) -> Array | None:
         """Returns all kept states, [n, width], and drops them."""
-        if not self._states:
-            return None
-        states, self._states, self._num_states = self._states, deque(), 0
-        return np.concatenate(states)
+        states = np.concatenate(self._states) if self._states else None
+        self.drop_states()
+        return states
+
+    def drop_states(self) -> None:
+        self._states.clear()
+        self.num_states = 0

@@ -20,14 +20,10 @@ class Constraints:
         self._live: set[int] = set()  # sequences that follow a grammar
         self._rows: list[int] = []  # of this step: indices into SampledRows that have a mask
 
-    def enter(self, seq_id: int, cached: CachedSeq, before: CachedSeq | None) -> None:
-        """A sequence that is new to the runner, or comes back after a preemption: then `before` is what was kept of it, and its matcher is
-        used again if it is still in the right state."""
+    def enter(self, seq_id: int, cached: CachedSeq) -> None:
+        """A sequence that is new to the runner."""
         if cached.info.params.structured_outputs is not None:
-            matcher = None if before is None else before.state.matcher
-            if matcher is None or not matcher.stands_behind(cached.info.output):
-                matcher = self._compiler.matcher(cached.info.params, cached.info.output)
-            cached.state.matcher = matcher
+            cached.state.matcher = self._compiler.matcher(cached.info.params, cached.info.output)
             self._live.add(seq_id)
 
     def forget(self, seq_id: int) -> None:
@@ -65,4 +61,5 @@ class Constraints:
             num_kept = matcher.take(found.tokens)
             forced = tuple(matcher.forced()[:MAX_FORCED])
             results[place] = replace(
-                found, tokens=found.tokens[:num_kept], logprobs=found.logprobs[:num_kept], ended=matcher.ended, drafts=forced)
+                found, tokens=found.tokens[:num_kept], logprobs=found.logprobs[:num_kept], ended=matcher.ended, drafts=forced,
+                num_cut=len(found.tokens) - num_kept)

@@ -13,6 +13,7 @@ from penstock.core.drafting import depths
 from penstock.core.types import PlannedSeq, SeqResult, StepPlan
 
 SHOWN_STATES = 8  # the latest skipped steps that output hidden states, for a proposer that needs them
+STATE_BYTES = 256 << 20  # of hidden states of all sequences that no proposer has seen yet
 
 
 class Drafter:
@@ -25,6 +26,7 @@ class Drafter:
 
     def __init__(self, proposer: Proposer, controller: Controller, clock: Clock, vocab_size: int) -> None:
         self.buffers = proposer.needs.buffers  # that steps must output in which it takes part
+        self._most_states = proposer.needs.num_states  # of each sequence
         # The last skipped step is needed, so that missing tokens can be requested before the first step that is not skipped.
         self.skip = Skip(controller, num_shown=SHOWN_STATES if self.buffers else 1)
         self._proposer = Guarded(proposer, vocab_size)
@@ -80,7 +82,8 @@ class Drafter:
             self._controller.record_verified(planned.seq_id, path, depth)
 
     def keep_states(self, plan: StepPlan, cached: Sequence[CachedSeq], buffers: Mapping[str, Array]) -> None:
-        """Keeps the hidden states of tokens, not of rejected drafts, for the next proposal: of sequences for which there may be one."""
+        """Keeps the hidden states of tokens, not of rejected drafts, for the next proposal: of sequences for which there may be one. Where
+        all of them take too much memory, those of the sequences with the most are dropped."""
         first = 0
         for planned, seq in zip(plan.seqs, cached, strict=True):
             num_fixed = len(planned.tokens) - planned.num_drafts
@@ -88,8 +91,13 @@ class Drafter:
             verification = self._verifications.get(planned.seq_id)
             kept = [*range(num_fixed), *(num_fixed + draft for draft in (verification.path if verification else ()))]
             if seq.generates:
-                seq.keep_states(planned.start, states if len(kept) == len(states) else states[kept])
+                seq.keep_states(planned.start, states if len(kept) == len(states) else states[kept], self._most_states)
             first += len(planned.tokens)
+        surplus = sum([seq.num_states for seq in cached]) - STATE_BYTES // (4 * buffers["hidden"].shape[1])
+        for seq in sorted(cached, key=lambda seq: -seq.num_states) if surplus > 0 else ():
+            if surplus > 0:
+                surplus -= seq.num_states
+                seq.drop_states()
 
     def propose(
         self, plan: StepPlan, cached: Sequence[CachedSeq], results: list[SeqResult], computing_s: float

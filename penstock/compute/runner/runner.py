@@ -38,7 +38,7 @@ class Runner:
         self._is_broken = False
 
     def execute(self, plan: StepPlan) -> StepResult:
-        """One step. Raises whatever the backend raises; the step can be repeated then, since nothing but slots that it writes was changed.
+        """One step. Raises whatever the backend raises; the step can be repeated if no slot was moved before that.
 
         What can be computed before the backend's step is computed before it: the model's weights leave nothing else in the CPU's caches.
         """
@@ -102,10 +102,9 @@ class Runner:
             if planned.new is not None:
                 if self._drafter is not None:
                     self._drafter.forget(planned.seq_id)
-                before = self._cached.get(planned.seq_id)
                 self._cached[planned.seq_id] = CachedSeq(planned.new)
                 if self._constraints is not None:
-                    self._constraints.enter(planned.seq_id, self._cached[planned.seq_id], before)
+                    self._constraints.enter(planned.seq_id, self._cached[planned.seq_id])
         for seq_id, start, tokens in plan.tails:
             self._cached[seq_id].tokens[start:] = tokens
         return [self._cached[planned.seq_id] for planned in plan.seqs]

@@ -221,6 +221,12 @@ class KVManager:
         seq.block_ids = ()
         seq.num_computed = 0
 
+    def drop_cached(self) -> None:
+        """Evicts all cached prefixes that no sequence holds, pinned ones too."""
+        now = self._clock.now()
+        while self.tree.evict(now, break_pins=True):
+            pass
+
     def fork(self, parent: Seq, child: Seq, num_tokens: int) -> None:
         """The child takes part in the blocks of the first `num_tokens` tokens that the parent has computed; the last may be partial.
 

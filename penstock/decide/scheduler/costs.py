@@ -3,11 +3,13 @@
 A timer knows the model's step. What else passes between one step and the next (sampling, text, other programs) shows in the steps
 themselves, as took = a * predicted + b, fitted by least squares with forgetting, drawn towards a = 1 and b = 0. Prices do not change with
 every step: they stay until what was learned has moved away from them, so that others may cache what they derive from them.
+How many steps an answer takes that nothing bounds is learned from those that end (see `lengths`).
 """
 from collections.abc import Sequence
 
 from penstock.core.types import Seq
 from penstock.core.work import StepTimer, StepWork
+from penstock.decide.scheduler.lengths import Lengths, is_open
 
 CONTEXT_BITS = 6  # contexts are rounded up to multiples of 64 tokens
 EXACT_ROWS, ROWS_BITS = 32, 4  # chunks of more rows are rounded up to multiples of 16
@@ -63,12 +65,13 @@ class Correction:
 class StepCosts:
     """Seconds of steps of at most `max_rows` rows and `max_seqs` sequences. A StepTimer itself, to be used wherever one is.
 
-    `version` changes whenever prices do.
+    `version` changes whenever prices do, or what is known of lengths.
     """
 
     def __init__(self, timer: StepTimer, max_rows: int, max_seqs: int) -> None:
         self.max_rows = max_rows
         self.max_seqs = max_seqs
+        self.lengths = Lengths()
         self.version = 0
         self._timer = timer
         self._learned = Correction()
@@ -123,6 +126,11 @@ class StepCosts:
             if (learned.rate, learned.level) != (self._rate, self._level):
                 self._rate, self._level = learned.rate, learned.level
                 self.version += 1
+
+    def learn_length(self, seq: Seq) -> None:
+        """It has ended."""
+        if is_open(seq) and seq.finish_reason != "abort" and self.lengths.add(seq.num_output):
+            self.version += 1
 
     def _steps_of(self, left: int, total: int) -> tuple[tuple[int, float], ...]:
         """Of a prompt: the last step, and before it as many whole ones as it takes."""

@@ -11,7 +11,7 @@ class Ended:
     def add(self, seq: Seq) -> None:
         self._seq_ids.append(seq.seq_id)
         if self.with_outputs:
-            self._outputs.append(tuple(seq.tokens[seq.num_prompt :]))
+            self._outputs.append(() if seq.held else tuple(seq.tokens[seq.num_prompt :]))  # a search's sequences are no answers
 
     def take(self) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
         """(ids, outputs), as StepPlan has them."""

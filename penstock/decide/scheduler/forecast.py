@@ -1,10 +1,10 @@
 """Forecasts when a waiting prompt will have its first token, by running the scheduler's next steps ahead in strides.
 
-Prompts fill steps in their order, besides one token of every running answer; answers are assumed to reach their maximum length. A prompt
-enters when there is a seat, room for its keys and values, and one more answer would not make steps slower than all can afford. A stretch in
-which nothing changes is one stride, and the farther back in the queue, the more prompts are treated together, as if they entered and ended
-as one: a sixteenth of those before them, but no more than run beside them. So the first 32 are forecast one by one; those behind them cost
-a fraction of that, and come out a few percent early or late.
+Prompts fill steps in their order, besides one token of every running answer; answers are assumed to reach their maximum length, or where
+clients gave none, lengths like those of others (see `lengths`). A prompt enters when there is a seat, room for its keys and values, and one
+more answer would not make steps slower than all can afford. A stretch in which nothing changes is one stride, and the farther back in the
+queue, the more prompts are treated together, as if they entered and ended as one: a sixteenth of those before them, but no more than run
+beside them. So the first 32 are forecast one by one; those behind them cost a fraction of that, and come out a few percent early or late.
 """
 from bisect import bisect_left, insort
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from penstock.core.message import message
 from penstock.core.types import Seq
 from penstock.decide.scheduler.costs import StepCosts, mean_context
 from penstock.decide.scheduler.limits import Limits
-from penstock.decide.scheduler.promise import Claim, affords_s, dues_s, num_left, num_more, tpot_s
+from penstock.decide.scheduler.promise import Claim, affords_s, dues_s, num_left, tpot_s
 
 TOGETHER = 16  # for so many prompts ahead, one is taken together with others
 
@@ -75,15 +75,16 @@ class Forecast:
         self._paces: list[float] = []  # those seconds, sorted
         self._bound: float | None = None  # seconds that a step may take while the same answers run
         self._fitting: dict[tuple[int, float], int] = {}  # rows of prompts beside so many answers in a step that is bound so
+        tokens = iter(costs.lengths.left([*load.decodes, *load.prefills]))
         for seq in load.decodes:
             _, last_s = dues_s(seq, load.now if seq.first_token_s is None else seq.first_token_s)
-            self._answer(0, num_more(seq) + 1, 1, len(seq.tokens), affords_s(seq, last_s, load.now))
+            self._answer(0, next(tokens), 1, len(seq.tokens), affords_s(seq, last_s, load.now))
         for seq in load.prefills:
             left = num_left(seq)
             self._compute(left, len(seq.tokens) - left)
             self._seats += 1
             self._free += len(seq.tokens)  # which it has taken already
-            self._begin(_Bunch((seq,), left, 0, len(seq.tokens), num_more(seq)), seq)
+            self._begin(_Bunch((seq,), left, 0, len(seq.tokens), next(tokens) - 1), seq)
 
     def serve(self, claims: Sequence[Claim]) -> None:
         """The next in the queue are served."""

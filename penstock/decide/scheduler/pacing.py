@@ -11,7 +11,7 @@ from penstock.decide.scheduler.live import Live
 
 
 class Pacing:
-    """`costs` learns from consecutive steps: each lasts from its beginning to that of the next."""
+    """`costs` learns from consecutive steps, each of which lasts from its beginning to that of the next, and from sequences that end."""
 
     def __init__(self, admission: Admission | None = None, chunking: Chunking | None = None, costs: StepCosts | None = None) -> None:
         self.chunking: Chunking = chunking or Fixed()
@@ -29,6 +29,10 @@ class Pacing:
     def ended(self, work: StepWork | None) -> None:
         """The step has ended with more to do; None if it says nothing about the time until the next one."""
         self._done = work
+
+    def finished(self, seq: Seq) -> None:
+        if self.costs is not None:
+            self.costs.learn_length(seq)
 
     def check(self, seq: Seq, live: Live, now: float) -> None:
         """Of a new sequence with objectives, seen at its place in the queue: raises RequestError if it is refused, marks it if deferred."""

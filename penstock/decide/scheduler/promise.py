@@ -3,13 +3,15 @@
 Until its first token it is held to its TTFT. After that it is held to its mean TPOT at every token, so that it is kept wherever the answer
 ends: token k is due at first + k * TPOT. An end-to-end objective becomes both. Of the time that the request would leave unused if it ran
 alone, half is for waiting and half for sharing steps: that gives its first token's due time, and the time left after it is divided among
-its maximum number of tokens. A deferred sequence has no objectives.
+its maximum number of tokens. A deferred sequence has no objectives. What is promised holds for an answer as long as it may be; only what an
+answer takes of the machine is as long as it is likely to be, where its client gave no maximum.
 """
 from math import inf
 
 from penstock.core.message import message
 from penstock.core.types import Seq, Status
 from penstock.decide.scheduler.costs import StepCosts
+from penstock.decide.scheduler.lengths import is_open
 
 
 @message
@@ -18,16 +20,18 @@ class Claim:
 
     seq: Seq
     num_left: int  # tokens to compute until it has its next one
-    num_more: int  # output tokens after that one, at most
+    num_more: int  # output tokens after that one: at most, or before the first as many as an open answer is likely to have
     due_s: float  # its first token, or after that its next one; inf: whenever
     prompt_s: float  # what is left of a prompt that is due takes alone on the machine
-    work_s: float  # what it takes of a full machine until it ends: its prompt, and an answer as long as it may be; 0 once it is answered
+    work_s: float  # what it takes of a full machine until it ends: its prompt, and `num_more` tokens; 0 once it is answered
     hopeless_s: float  # later than this, what was promised can no longer be kept, even alone on the machine; inf: it always can
 
 
 def claim_of(seq: Seq, costs: StepCosts | None) -> Claim:
     """Without prices, nothing is ever due."""
     left, more, first_s = num_left(seq), num_more(seq), seq.first_token_s
+    if first_s is None and costs is not None and is_open(seq):
+        more = costs.lengths.likely(more + 1) - 1
     if costs is None or not has_objectives(seq):
         return Claim(seq, left, more, inf, 0.0, 0.0, inf)
     if first_s is None:

@@ -134,8 +134,8 @@ class Scheduler:
             self.kv.free(seq)
         elif seq in self._waiting:
             self._waiting.remove(seq)
-        seq.status = Status.FINISHED
-        seq.finish_reason = reason
+        seq.status, seq.finish_reason = Status.FINISHED, reason
+        self._pacing.finished(seq)
         seq.drafts, seq.draft_parents = [], None
         self._prompt_logprobs.pop(seq_id, None)
         if seq_id in self._known:
@@ -271,7 +271,7 @@ class Scheduler:
 
     def _plan_seq(self, seq: Seq, step: Step, now: float, num_reserved: int) -> None:
         """Plans what the budget less `num_reserved` allows of a running sequence; those last in order lose their blocks to make room."""
-        budget = step.num_tokens_left - num_reserved
+        budget = step.room(seq, num_reserved)
         if budget < 1 or step.num_seqs_left < 1 or seq.status is not Status.RUNNING:
             return
         num_tokens, num_drafts = chunk(len(seq.tokens) - seq.num_computed, len(seq.drafts), budget)
@@ -355,9 +355,9 @@ class Scheduler:
 
     def _commit_tokens(self, seq: Seq, planned: PlannedSeq, found: SeqResult) -> SeqOutput:
         """Appends accepted drafts and the token after them; keys and values of rejected drafts are left behind as garbage."""
-        num_drafts, num_accepted, check = planned.num_drafts, len(found.tokens) - 1, None
+        num_drafts, num_accepted, check = planned.num_drafts, len(found.tokens) + found.num_cut - 1, None
         if not 0 <= num_accepted <= num_drafts:
-            raise ValueError(f"sequence {seq.seq_id} has {num_drafts} drafts in the step, but {len(found.tokens)} tokens came back")
+            raise ValueError(f"sequence {seq.seq_id} has {num_drafts} drafts in the step, but {num_accepted + 1} tokens came back")
         end, tokens, logprobs = ending(seq, found.tokens, found.ended), found.tokens, found.logprobs
         if end.num_kept < len(tokens):
             tokens, logprobs = tokens[: end.num_kept], logprobs[: end.num_kept]

@@ -3,6 +3,8 @@ from collections.abc import Mapping, Sequence
 
 from penstock.core.types import PlannedSeq, Seq, SeqInfo
 
+SCORED_ROWS = 128  # of prompts whose log-probabilities are asked for: each has logits, of 600 KB with a vocabulary of 150,000
+
 
 class Step:
     """Planned sequences by seq_id, and the budget of tokens and sequences that is left."""
@@ -10,9 +12,15 @@ class Step:
     def __init__(self, max_num_seqs: int, max_num_batched_tokens: int) -> None:
         self.num_seqs_left = max_num_seqs
         self.num_tokens_left = max_num_batched_tokens
+        self.num_scored_left = SCORED_ROWS
         self.num_preempted = 0
         self.planned: dict[int, PlannedSeq] = {}
         self.copies: dict[int, list[tuple[int, int]]] = {}
+
+    def room(self, seq: Seq, num_reserved: int) -> int:
+        """How many tokens of `seq` may be planned, if `num_reserved` are left to others."""
+        room = self.num_tokens_left - num_reserved
+        return min(room, self.num_scored_left) if scores(seq) else room
 
     def add(self, seq: Seq, num_tokens: int, num_drafts: int, copies: list[tuple[int, int]], is_new: bool) -> None:
         """Plans the next `num_tokens` tokens of `seq`, the last `num_drafts` of them drafts."""
@@ -30,6 +38,8 @@ class Step:
             self.copies[seq.seq_id] = copies
         self.num_seqs_left -= 1
         self.num_tokens_left -= num_tokens
+        if scores(seq):
+            self.num_scored_left -= num_tokens
 
     def add_next(self, seq: Seq, is_new: bool) -> None:
         """Plans the one token that `seq` is behind."""
@@ -46,10 +56,17 @@ class Step:
             self.copies.pop(seq.seq_id, None)
             self.num_seqs_left += 1
             self.num_tokens_left += len(planned.tokens)
+            if scores(seq):
+                self.num_scored_left += len(planned.tokens)
 
     def tails(self, asked: Sequence[tuple[int, int]], seqs: Mapping[int, Seq]) -> tuple[tuple[int, int, tuple[int, ...]], ...]:
         """What the runner `asked` for, (seq_id, start), of the sequences that it computes now."""
         return tuple([(seq_id, start, tuple(seqs[seq_id].tokens[start:])) for seq_id, start in asked if seq_id in self.planned])
+
+
+def scores(seq: Seq) -> bool:
+    """Whether its next rows are of a prompt whose log-probabilities are asked for."""
+    return seq.params.prompt_logprobs is not None and seq.num_computed < seq.num_prompt - 1
 
 
 def describe(seq: Seq) -> SeqInfo:

@@ -78,7 +78,7 @@ class Waiting:
 
     def _reprice(self, now: float) -> None:
         self._hopeless.clear()
-        claims = [claim if claim.due_s == inf else claim_of(claim.seq, self._costs) for _, _, claim in self._entries]
+        claims = [claim_of(claim.seq, self._costs) for _, _, claim in self._entries]
         self._entries = sorted([self._enter(claim, now) for claim in claims])
         self._until = [(claim.hopeless_s, claim.seq.seq_id) for claim in claims if now <= claim.hopeless_s < inf]
         heapify(self._until)

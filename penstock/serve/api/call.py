@@ -7,7 +7,8 @@ from starlette.requests import Request as HttpRequest
 
 from penstock.core.errors import OverloadedError, PenstockError, RequestError
 from penstock.core.slo import Objectives
-from penstock.serve.api.limits import ClientGone
+from penstock.serve.api.drain import stopped
+from penstock.serve.api.limits import ClientGone, hung_up
 from penstock.serve.api.parts import Desk
 from penstock.serve.engine.requests import Delta, Request, Usage, given_up
 
@@ -104,14 +105,13 @@ class Call:
 
     async def _watch(self) -> None:
         """Waits for the client to hang up, and frees what it held at once, even while a send is blocked."""
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
+        await hung_up(self._receive)
         self._abort()
         self._queue.put_nowait(ClientGone())
 
     def _stop(self) -> None:
         self._abort()
-        self._queue.put_nowait(RequestError("the server stopped before the answer was complete", status=503, code="server_stopping"))
+        self._queue.put_nowait(stopped())
 
     def _abort(self) -> None:
         for progress in self._progress:

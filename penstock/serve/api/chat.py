@@ -38,7 +38,7 @@ async def create(desk: Desk, http: HttpRequest) -> Response:
     max_name = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
     check_room(desk, len(prompt.token_ids), wish.params, "messages", max_name)
     chat_id = f"chatcmpl-{made_id(http)}"
-    params, grammar = await constrain(desk, wish, prompt.text, received.size)
+    params, grammar = await constrain(desk, http, wish, prompt.text, received.size)
     request = make_request(chat_id, prompt.token_ids, params, placing, prompt=prompt.text, marks=prompt.marks, grammar=grammar)
     return await answered(desk, Call(desk, http, [request], arrived_s), Answer(desk, chat_id, wish, prompt))
 

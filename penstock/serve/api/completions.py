@@ -18,7 +18,7 @@ from penstock.serve.api.parts import Desk
 from penstock.serve.api.prompts import Prompt, read_prompts
 from penstock.serve.api.schema import MAX_LOGPROBS, Streaming, check_room, make_request, read_params, read_placing, read_streaming, receive
 from penstock.serve.api.stream import HOLE, Template, answered, compact, server_event, size_of
-from penstock.serve.api.structure import compile_structure, from_format, read_structure, structured
+from penstock.serve.api.structure import Asked, compile_all, from_format, read_structure, structured
 from penstock.serve.api.usage import score_object, usage_object, usage_so_far
 from penstock.serve.api.values import Values
 from penstock.serve.engine.requests import Delta, Usage
@@ -92,7 +92,9 @@ async def create(desk: Desk, http: HttpRequest) -> Response:
         name = "prompt" if len(prompts) == 1 else f"prompt[{at}]"
         check_room(desk, len(prompt.token_ids), wish.params, name)
     completion_id = f"cmpl-{made_id(http)}"
-    params, grammar = await compile_structure(desk, wish.params, wish.structured_by, received.size)
+    wanted = wish.params.structured_outputs
+    asked = [] if wanted is None else [Asked(wanted, wish.structured_by)]
+    params, grammar = await compile_all(desk, http, wish.params, asked, received.size)
     requests = [make_request(name, p.token_ids, params, placing, prompt=p.text, grammar=grammar)
                 for name, p in zip(names_of(completion_id, len(prompts)), prompts, strict=True)]
     return await answered(desk, Call(desk, http, requests, arrived_s), Answer(desk, completion_id, wish, prompts))

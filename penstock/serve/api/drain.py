@@ -1,11 +1,14 @@
 """The end of a server: first no new requests, then, after a while, no old ones either."""
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from penstock.core.clock import Clock, MonotonicClock
+from penstock.core.errors import RequestError
 
 
 class Drain:
-    """Knows the calls in progress. Everything but `begin` happens on the event loop's thread; `begin` may come from a signal handler."""
+    """Knows the requests in progress. Everything but `begin` happens on the event loop's thread; `begin` may come from a signal handler."""
 
     def __init__(self, drain_s: float, clock: Clock | None = None) -> None:
         self.drain_s = drain_s
@@ -29,6 +32,25 @@ class Drain:
     def leave(self, stop: Callable[[], None]) -> None:
         self._stops.discard(stop)
 
+    @asynccontextmanager
+    async def entered(self) -> AsyncIterator[None]:
+        """What is awaited within is waited for. When the time is up it is cancelled, and RequestError raised."""
+        timeout, now = asyncio.timeout(None), asyncio.get_running_loop().time
+
+        def stop() -> None:
+            timeout.reschedule(now())
+
+        self.enter(stop)
+        try:
+            async with timeout:
+                yield
+        except TimeoutError:
+            if not timeout.expired():
+                raise
+            raise stopped() from None
+        finally:
+            self.leave(stop)
+
     def over(self) -> bool:
         """Whether the server may stop now. When the time is up, stops the calls that remain."""
         if self._until_s is None:
@@ -38,3 +60,8 @@ class Drain:
         for stop in list(self._stops):
             stop()
         return True
+
+
+def stopped() -> RequestError:
+    """What clients are told whose requests took too long."""
+    return RequestError("the server stopped before the answer was complete", status=503, code="server_stopping")

@@ -1,8 +1,10 @@
-"""What a client may do to the server: how much it sends, how slowly, with which key, and on which interface it finds us."""
+"""What a client may do to the server: how much it sends, how slowly, with which key, on which interface it finds us, and that it leaves."""
 import asyncio
 import ipaddress
 import math
+from collections.abc import Coroutine
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -12,6 +14,8 @@ from penstock.core.errors import OverloadedError, RequestError, UsageError
 from penstock.serve.api.drain import Drain
 from penstock.serve.api.errors import error_response
 from penstock.serve.api.keys import Keys
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,25 @@ class Limits:
 
 class ClientGone(Exception):
     """The client hung up: nobody waits for an answer."""
+
+
+async def hung_up(receive: Receive) -> None:
+    """Returns when the client has hung up. What is left of its body is thrown away."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def unless_gone(receive: Receive, work: Coroutine[Any, Any, R]) -> R:
+    """What the work returns. Raises ClientGone when the client, whose body was read, hangs up before; the work is cancelled then."""
+    working, gone = asyncio.ensure_future(work), asyncio.ensure_future(hung_up(receive))
+    try:
+        await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientGone
+        return working.result()
+    finally:
+        working.cancel()
+        gone.cancel()
 
 
 def check_bind(config: ServerConfig) -> None:

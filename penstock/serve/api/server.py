@@ -76,9 +76,13 @@ def create_app(parts: Parts) -> Starlette:
 
 
 async def answer(handler: Handler, desk: Desk, http: HttpRequest) -> Response:
-    """What the handler answers, or its error in the API's shape. The connection outlives a bug."""
+    """What the handler answers, or its error in the API's shape. The connection outlives a bug. A server that stops waits for what was
+    posted, also while it is read and prepared."""
     try:
-        return await handler(desk, http)
+        if http.method != "POST":
+            return await handler(desk, http)
+        async with desk.drain.entered():
+            return await handler(desk, http)
     except ClientGone:
         return Response(status_code=499)  # nobody reads it
     except RequestError as error:

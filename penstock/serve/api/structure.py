@@ -2,14 +2,17 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+from starlette.requests import Request as HttpRequest
 
 from penstock.compute.decoding.grammar.compiled import Compiled
 from penstock.compute.decoding.grammar.compiler import Compiler
 from penstock.core.errors import OverloadedError, RequestError
 from penstock.core.types import SamplingParams, StructuredOutputsParams
+from penstock.serve.api.limits import unless_gone
 from penstock.serve.api.parts import Desk
 from penstock.serve.api.values import Values, show
 from penstock.serve.api.work import LongWork
@@ -157,7 +160,7 @@ async def compile_structure(desk: Desk, params: SamplingParams, field: str, size
     except RequestError as error:
         field = at_fault(error, field)
         raise RequestError(f"{field}: {error}", param=field, code=error.code) from None
-    return replace(params, structured_outputs=wanted), compiled
+    return replace(params, structured_outputs=compiled.wanted), compiled
 
 
 def at_fault(error: RequestError, field: str) -> str:
@@ -208,3 +211,24 @@ async def in_time(work: LongWork, compiler: Compiler, wanted: StructuredOutputsP
     if not wait.began:
         raise OverloadedError(f"other grammars have been compiled for {COMPILE_S:g} s; try again", retry_after_s=COMPILE_S)
     raise RequestError(f"the grammar takes longer than {COMPILE_S:g} s to compile; give a smaller one")
+
+
+async def compile_all(
+    desk: Desk, http: HttpRequest, params: SamplingParams, asked: Sequence[Asked], size: int
+) -> tuple[SamplingParams, Compiled | None]:
+    """Compiles one after the other what a request asks for, and returns what `compile_structure` does for the last, the parameters
+    alone where nothing is asked for. Raises RequestError as it does, and where those before one took longer than COMPILE_S; ClientGone
+    when the client hangs up meanwhile."""
+    return await unless_gone(http.receive, one_by_one(desk, params, asked, size)) if asked else (params, None)
+
+
+async def one_by_one(desk: Desk, params: SamplingParams, asked: Sequence[Asked], size: int) -> tuple[SamplingParams, Compiled | None]:
+    found: tuple[SamplingParams, Compiled | None] = params, None
+    until_s = desk.clock.now() + COMPILE_S
+    for each in asked:
+        if desk.clock.now() > until_s:
+            raise RequestError(
+                f"{each.field}: the grammars before it have taken longer than {COMPILE_S:g} s to compile; give fewer or smaller ones",
+                param=each.field)
+        found = await compile_structure(desk, replace(params, structured_outputs=each.wanted), each.field, size)
+    return found

@@ -3,6 +3,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from starlette.requests import Request as HttpRequest
+
 from penstock.compute.decoding.grammar.compiled import Compiled
 from penstock.compute.decoding.params import check_params
 from penstock.core.errors import RequestError
@@ -10,7 +12,7 @@ from penstock.core.types import SamplingParams
 from penstock.serve.api.calling import Calling, behind_reasoning, parts_of, structure_of
 from penstock.serve.api.parts import Desk
 from penstock.serve.api.schema import Streaming
-from penstock.serve.api.structure import Asked, compile_structure, structured
+from penstock.serve.api.structure import Asked, compile_all, structured
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +44,10 @@ def wish_of(desk: Desk, params: SamplingParams, said: Asked | None, calling: Cal
                 parts=parts_of(said, calling), **shown)
 
 
-async def constrain(desk: Desk, wish: Wish, prompt: str, size: int) -> tuple[SamplingParams, Compiled | None]:
+async def constrain(desk: Desk, http: HttpRequest, wish: Wish, prompt: str, size: int) -> tuple[SamplingParams, Compiled | None]:
     """Compiles what the answer must be. Schemas of functions are compiled one by one first, so that a bad one is named."""
-    if wish.params.structured_outputs is None:
+    wanted = wish.params.structured_outputs
+    if wanted is None:
         return wish.params, None
-    for part in wish.parts:
-        await compile_structure(desk, replace(wish.params, structured_outputs=part.wanted), part.field, size)
-    wanted = behind_reasoning(desk, wish.params.structured_outputs, prompt)
-    return await compile_structure(desk, replace(wish.params, structured_outputs=wanted), wish.structured_by, size)
+    whole = Asked(behind_reasoning(desk, wanted, prompt), wish.structured_by)
+    return await compile_all(desk, http, wish.params, [*wish.parts, whole], size)

@@ -54,7 +54,6 @@ class EngineHost:
         self.sampler = sampler
         self.spec: ModelSpec = found.spec
         self.max_num_seqs = config.max_num_seqs
-        self.max_model_len = config.max_model_len or 0
         self.kv_tokens = config.kv_tokens or 0
         self._config = config
         self._find = find

@@ -11,7 +11,7 @@ from penstock.serve.engine import build
 from penstock.serve.engine.ceilings import Ceilings, ceilings
 from penstock.serve.engine.holding import Holding
 from penstock.serve.engine.machine import look, measured_limits
-from penstock.serve.engine.resolve import ACTIVATIONS_BYTES, KV_SHARE, resolve, threads_of
+from penstock.serve.engine.resolve import KV_SHARE, activation_bytes, resolve, threads_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def describe(config: EngineConfig) -> Description:
     spec, dtype, holding, held = found.spec, chosen.dtype, chosen.holding, chosen.holding.held
     kv_dtype = dtype if config.kv_dtype == "auto" else config.kv_dtype
     memory = look().memory_bytes
-    room = max(0, memory - held.weight_bytes - ACTIVATIONS_BYTES)
+    room = max(0, memory - held.weight_bytes - activation_bytes(config, spec))
     tokens = int(room * KV_SHARE) // spec.kv_bytes_per_token(DTYPE_BYTES[held.dtype])
     max_len = config.max_model_len or spec.max_position
     reasons = {"dtype": chosen.reasons["dtype"], "quant": holding.told(), "fits": (

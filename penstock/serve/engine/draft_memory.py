@@ -12,6 +12,7 @@ from penstock.compute.models.load.weights import Forming
 from penstock.compute.models.names import TensorNames
 from penstock.compute.program import Program
 from penstock.compute.quant.contract import QuantScheme
+from penstock.compute.runner.drafter import STATE_BYTES
 from penstock.core.config import EngineConfig
 from penstock.core.errors import UsageError
 from penstock.core.modelspec import DTYPE_BYTES, ModelSpec
@@ -46,7 +47,6 @@ class CountingHost:
         """`find` reads the config of another model. `kv_tokens`: the assumed size of the target's cache."""
         self.spec: ModelSpec = target.found.spec
         self.max_num_seqs = config.max_num_seqs
-        self.max_model_len = config.max_model_len or self.spec.max_position
         self.kv_tokens = kv_tokens
         self.sampler = Sampler(())
         self.num_bytes = 0
@@ -87,7 +87,9 @@ def draft_memory(make: Callable[[Host], Any], host: Callable[[int], CountingHost
     sample = SAMPLE_BLOCKS * block_size
     empty, filled = host(0), host(sample)
     for each in (empty, filled):
-        most = make(each).lookahead()
+        proposer = make(each)
+    most = proposer.lookahead()
     if most > MAX_DRAFTS:
         raise UsageError(f"the proposer would draft up to {most:,} tokens of a sequence at once; at most {MAX_DRAFTS:,} can be")
-    return DraftMemory(empty.num_bytes, -(-(filled.num_bytes - empty.num_bytes) // sample))
+    states = 4 * empty.spec.hidden_size * proposer.needs.num_states * empty.max_num_seqs if proposer.needs.buffers else 0
+    return DraftMemory(empty.num_bytes + min(states, STATE_BYTES), -(-(filled.num_bytes - empty.num_bytes) // sample))

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from penstock.compute.decoding.draw import mixed
 from penstock.core.clock import Clock
 from penstock.core.drafting import Drafting, DraftTally
 from penstock.core.errors import OverloadedError, RequestError
@@ -72,6 +73,7 @@ class Engine:
         self._rested = False  # since the last step there was a time without work
         self._held_since_s: float | None = None  # requests wait, and no step could be planned
         self._held_s = 0.0  # so since the last step, until then
+        self._is_torn = False  # a step was interrupted, perhaps while it moved keys and values of cached prefixes
         self.under_way_s: float | None = None  # when the step that is computed now began; may be read on any thread
         kv = desk.scheduler.kv
         self.repeats = None if kv.prefix_cache else Repeats(kv.block_size, kv.num_total)
@@ -95,7 +97,8 @@ class Engine:
         self._queued[request.request_id] = self._came[request.request_id] = seq
 
     def abort(self, request_id: str) -> None:
-        """Frees at once what the request holds; unknown ids are ignored."""
+        """Frees at once what the request holds; unknown ids are ignored. The last one after a step that raised also ends the prefix cache,
+        which may be wrong."""
         answer = self._answers.pop(request_id, None)
         self._queued.pop(request_id, None)
         if (seq := self._came.pop(request_id, None)) is not None:
@@ -106,6 +109,9 @@ class Engine:
             if not self._scheduler.has_work():
                 self._rested = True
                 self._let_go(self.clock.now())
+        if self._is_torn and not self._answers:
+            self._is_torn = False
+            self._scheduler.kv.drop_cached()
 
     def has_work(self) -> bool:
         return self._scheduler.has_work()
@@ -118,7 +124,8 @@ class Engine:
         return self._scheduler.wake_s()
 
     def step(self, meanwhile: Callable[[], None] | None = None) -> list[tuple[str, Delta]] | None:
-        """Computes one step: (request id, delta) in the order of the plan. None when there is nothing to compute now.
+        """Computes one step: (request id, delta) in the order of the plan. None when there is nothing to compute now. After whatever it
+        raises, all requests are to be aborted before the next.
 
         `meanwhile` is called when the step is planned, just before it is computed: what it sets going on other threads does not wait
         for this one.
@@ -126,6 +133,9 @@ class Engine:
         began = self.under_way_s = self.clock.now()
         try:
             return self._step(began, meanwhile)
+        except BaseException:
+            self._is_torn = True
+            raise
         finally:
             self.under_way_s = None
 
@@ -230,7 +240,7 @@ class Engine:
         if self.facts.seed is None:
             return int.from_bytes(os.urandom(8))
         self._num_unseeded += 1
-        return seed_of(self.facts.seed, self._num_unseeded)
+        return mixed(seed_of(self.facts.seed, self._num_unseeded))  # else answer 1 of a request would be answer 0 of the next
 
     def _report_queue(self) -> None:
         for request_id, seq in [item for item in self._queued.items() if item[1].first_scheduled_s is not None]:

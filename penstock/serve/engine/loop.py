@@ -18,6 +18,7 @@ from penstock.serve.engine.watch import Watch
 log = logging.getLogger("penstock.engine")
 OBEY_S = 0.01  # for commands between two steps
 IDLE_S = 0.5  # how often an idle engine shows that it lives
+STOP_S = 60.0  # that `stop` waits for the step in flight
 Item = Delta | PenstockError
 
 
@@ -61,7 +62,7 @@ class Loop:
             self._stopping = True
             self._wake.notify()
         if self._thread.is_alive():
-            self._thread.join(timeout=self._wedged_s)
+            self._thread.join(timeout=STOP_S)
 
     def submit(self, request: Request, times: deque[float] | None = None) -> AsyncIterator[Delta]:
         """Queues the request, which has arrived now if it does not say when: a step that is under way counts against its objectives. Raises
@@ -86,7 +87,7 @@ class Loop:
             self._num_coming += 1
             self._commands.append(lambda: self._add(request, mailbox))
             self._wake.notify()
-        return self._deltas(request.request_id, mailbox.queue)
+        return self._deltas(request.request_id, mailbox)
 
     def abort(self, request_id: str) -> None:
         self._tell(lambda: self._abort(request_id))
@@ -116,11 +117,11 @@ class Loop:
         """When the step that is computed at this moment began, on the engine's clock; None: there is none."""
         return self._engine.under_way_s
 
-    async def _deltas(self, request_id: str, queue: "asyncio.Queue[Item]") -> AsyncIterator[Delta]:
+    async def _deltas(self, request_id: str, mailbox: Mailbox) -> AsyncIterator[Delta]:
         done = False
         try:
             while not done:
-                item = await queue.get()
+                item = await mailbox.queue.get()
                 if isinstance(item, PenstockError):
                     done = True
                     raise item
@@ -128,7 +129,7 @@ class Loop:
                 yield item
         finally:
             if not done:
-                self.abort(request_id)
+                self._tell(lambda: self._leave(request_id, mailbox))
 
     def _tell(self, command: Callable[[], None]) -> None:
         """Runs it on the engine's thread, between two steps; does nothing after the thread has ended."""
@@ -140,11 +141,19 @@ class Loop:
     def _add(self, request: Request, mailbox: Mailbox) -> None:
         with self._wake:
             self._num_coming -= 1
-        self._mailboxes[request.request_id] = mailbox
+        if self._mailboxes.setdefault(request.request_id, mailbox) is not mailbox:
+            in_use = RequestError(f"request id {request.request_id!r} is in use", "request_id")
+            hand_over(mailbox.loop, [(mailbox.queue, in_use)])
+            return
         try:
             self._engine.add(request)
         except PenstockError as error:
             self._deliver([(request.request_id, error)])
+
+    def _leave(self, request_id: str, mailbox: Mailbox) -> None:
+        """Nobody reads the mailbox any more. Another request may have had the id all the time."""
+        if self._mailboxes.get(request_id) is mailbox:
+            self._abort(request_id)
 
     def _abort(self, request_id: str) -> None:
         self._mailboxes.pop(request_id, None)
@@ -154,6 +163,8 @@ class Loop:
     def _run(self) -> None:
         try:
             while not self._stopping:
+                if not self._engine.num_requests():
+                    self._progress_s = self._engine.clock.now()
                 self._obey()
                 deltas = self._engine.step(self._send_out) if self._engine.has_work() else None
                 self._beat_s = self._engine.clock.now()
@@ -165,11 +176,9 @@ class Loop:
                     continue
                 self._send_out()
                 self._deliver(refused)
-                if not self._engine.has_work():
-                    self._progress_s = self._beat_s
                 self._rest()
             self._end_all("the server is stopping")
-        except Exception as error:
+        except BaseException as error:  # a panic of native code is no Exception
             log.exception("the engine failed")
             self._failure = f"a step failed: {type(error).__name__}: {error}"
             self._end_all(self._failure)
@@ -215,25 +224,33 @@ class Loop:
             if isinstance(item, PenstockError) or item.done:
                 del self._mailboxes[request_id]
         for loop, parcel in parcels.items():
-            with contextlib.suppress(RuntimeError):  # the event loop is closed
-                loop.call_soon_threadsafe(put_all, parcel)
+            hand_over(loop, parcel)
 
     def _end_all(self, reason: str) -> None:
         with self._wake:
             self._ended = True
         self._send_out()
         self._obey_adds_only()
-        for request_id in list(self._mailboxes):
-            self._engine.abort(request_id)
-            self._deliver([(request_id, RequestError(reason, status=503, code="engine_unavailable"))])
+        open_ids = list(self._mailboxes)
+        self._deliver([(request_id, RequestError(reason, status=503, code="engine_unavailable")) for request_id in open_ids])
+        try:
+            for request_id in open_ids:
+                self._engine.abort(request_id)
+        except BaseException:
+            log.exception("what the requests held could not be freed")
 
     def _obey_adds_only(self) -> None:
         """Commands that came too late still need an answer."""
         while self._commands:
             try:
                 self._commands.popleft()()
-            except Exception:
+            except BaseException:
                 log.exception("a command could not be obeyed after the end")
+
+
+def hand_over(loop: asyncio.AbstractEventLoop, parcel: "list[tuple[asyncio.Queue[Item], Item]]") -> None:
+    with contextlib.suppress(RuntimeError):  # the event loop is closed
+        loop.call_soon_threadsafe(put_all, parcel)
 
 
 def put_all(parcel: "list[tuple[asyncio.Queue[Item], Item]]") -> None:

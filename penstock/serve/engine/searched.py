@@ -105,7 +105,9 @@ class Searched:
         deltas = []
         for index, found in enumerate(self._search.best(params.n)):
             choice = Choice(self._desk.tokenizer, params, request.token_ids)
-            text = choice.push(found.tokens, found.finish_reason)
+            last = found.tokens[-1]
+            is_end = found.finish_reason == "length" or (last in self._first.eos_token_ids and not params.ignore_eos)
+            text = choice.push(found.tokens, found.finish_reason, None if is_end else last)
             tokens = found.tokens[: choice.num_tokens]
             self._num_tokens += len(tokens)
             logprobs = () if params.logprobs is None else self._scored_of(found)[: len(tokens)]

@@ -52,8 +52,8 @@ def on_thread(function: Callable[[], T]) -> Future[T]:
     def work() -> None:
         try:
             found = function()
-        except Exception as error:
-            future.set_exception(error)
+        except BaseException as error:  # a panic of native code is no Exception, which is all that readers take
+            future.set_exception(error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}"))
         else:
             future.set_result(found)
 

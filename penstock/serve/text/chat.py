@@ -33,7 +33,7 @@ class Compiled:
 
 
 class ChatTemplate:
-    """A model's chat templates. jinja2 is imported when the first one is used.
+    """A model's chat templates. jinja2 is imported when the first one is used or checked.
 
     `sources`: jinja by name; "tool_use", where there is one, renders requests with tools, "default" all others. Empty: the model
     has none, and every rendering is refused. `special_tokens` by role (bos_token, ...) are variables of the templates.
@@ -53,6 +53,11 @@ class ChatTemplate:
             return cls({"default": read_template(path)}, tokenizer.facts.special_tokens)
         except ModelError as error:
             raise UsageError(str(error)) from None
+
+    def check(self) -> None:
+        """Compiles the templates, where there are any, so that no request has to. Raises ModelError when one is not jinja."""
+        if self.sources:
+            _ = self.compiled
 
     def variables(self, with_tools: bool = False) -> frozenset[str]:
         """The names that the template may read from outside: `tools`, `documents`, `enable_thinking`, ... Empty without a template."""
@@ -104,7 +109,7 @@ class ChatTemplate:
 
     @cached_property
     def compiled(self) -> Mapping[str, Compiled]:
-        """The templates by name, compiled once. Raises ModelError when one is not jinja; a server asks when it starts."""
+        """The templates by name, compiled once. Raises ModelError when one is not jinja."""
         from jinja2 import TemplateSyntaxError
 
         from penstock.serve.text.sandbox import make_environment
@@ -115,7 +120,7 @@ class ChatTemplate:
         for name, source in self.sources.items():
             try:
                 compiled[name] = Compiled(environment.from_string(source), form_of(source, environment))
-            except (TemplateSyntaxError, RecursionError) as error:
+            except (TemplateSyntaxError, SyntaxError, RecursionError) as error:  # SyntaxError: of the Python that it becomes
                 line = f" at line {error.lineno}" if isinstance(error, TemplateSyntaxError) else ""
                 raise ModelError(f"the chat template {name!r} is not jinja{line}: {error}") from None
         return compiled
@@ -137,6 +142,14 @@ class ChatTemplate:
         except Exception as error:  # whatever a stranger's program can do wrong
             raise RequestError(f"the chat template cannot render these messages: {reason(error)}", param="messages") from None
         return "".join(texts)
+
+
+def check_file(path: Path) -> None:
+    """Raises UsageError for a template that cannot be read or is not jinja."""
+    try:
+        ChatTemplate({"default": read_template(path)}, {}).check()
+    except ModelError as error:
+        raise UsageError(f"--chat-template {path} cannot be used: {error}") from None
 
 
 class Ending:

@@ -1,14 +1,17 @@
 """Waiting for a first token where a pass takes whole prompts, as many as are there: who comes during a pass is computed in the next one.
 
-An M/G/1 queue with gated batches (Bailey, 1954), as a Markov chain over the prompts that are there when a pass begins.
+An M/G/1 queue with gated batches (Bailey, 1954), as a Markov chain over the prompts that are there when a pass begins. In rows that are
+left, a pass computes a part of the next prompt, so that those of a line take fewer passes.
 """
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 Array = Any
+Timed = Callable[[float], tuple[float, float]]
 MOST = 64  # prompts in a pass that are told apart; of more, some come together
 LINE = 64  # prompts that wait, and at least twice those of a pass: more are as many
 MOMENTS = (np.arange(8) + 0.5) / 8  # of a pass at which somebody comes, as shares of it
@@ -20,12 +23,16 @@ class Batches:
     """Times to the first token, rising, and the share of the requests that have it by then."""
 
     service_s: float
+    busy: float  # share of the time in which prompts are computed
     times_s: Array
     shares: Array
 
     @property
     def mean_s(self) -> float:
         return float(np.sum(self.times_s * np.diff(self.shares, prepend=0.0)))
+
+    def later(self, seconds: float) -> "Batches":
+        return replace(self, times_s=self.times_s + seconds)
 
     def share_within(self, seconds: float) -> float:
         at = int(np.searchsorted(self.times_s, seconds, side="right"))
@@ -37,50 +44,54 @@ class Batches:
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """By the number of prompts in them, from 0 on, in seconds: until the next may begin, and through all stages."""
+    """By the number of prompts in them, from 0 on, in seconds: until the next may begin, and through all stages. `full_s`: until the next
+    may begin, for the most prompts, where more wait."""
 
     interval_s: Array
     through_s: Array
+    full_s: float
 
     @property
     def most(self) -> int:
         return len(self.interval_s) - 1
 
 
-def waiting(rate: float, most: int, decoding: float, timed: Callable[[int], tuple[float, float]]) -> Batches:
-    """`most`: prompts that a pass takes. `timed`: such a pass, as in `Passes`."""
-    few = min(most, MOST)
-    if rate * timed(few)[0] < few / 2:
-        return batches(rate, passes(few, timed), decoding)
-    together = -(-most // MOST)
-    return batches(rate / together, passes(most // together, lambda count: timed(count * together)), decoding)
+def waiting(rate: float, most: float, decoding: float, timed: Timed) -> Batches:
+    """`most`: prompts that a pass takes, one or more, the last perhaps in part. `timed`: such a pass, as in `Passes`."""
+    if most > MOST and rate * timed(MOST)[0] < MOST / 2:
+        most = MOST
+    together = math.ceil(int(most) / MOST)
+    return batches(rate / together, passes(most / together, lambda count: timed(count * together)), decoding)
 
 
-def passes(most: int, timed: Callable[[int], tuple[float, float]]) -> Passes:
+def passes(most: float, timed: Timed) -> Passes:
     """Up to so many prompts, of which some numbers are timed and those between are taken to lie on lines."""
-    known = sorted({0, most, *(1 << power for power in range(most.bit_length()))})
+    whole = int(most)
+    known = sorted({0, whole, *(1 << power for power in range(whole.bit_length()))})
     times = np.array([timed(count) for count in known])
-    return Passes(*(np.interp(np.arange(most + 1), known, column) for column in times.T))
+    interval_s, through_s = (np.interp(np.arange(whole + 1), known, column) for column in times.T)
+    return Passes(interval_s, through_s, timed(most)[0] * whole / most)
 
 
 def batches(rate: float, each: Passes, decoding: float) -> Batches:
     """Of prompts that come at random. `decoding`: share of the time without prompts in which a pass is under way nevertheless."""
     most = each.most
     size = max(LINE, 2 * most) + 1
-    comes = poisson(rate * each.interval_s, size)
-    there = stationary(comes, most, size) * each.interval_s[np.minimum(np.arange(size), most)]
+    interval_s = np.append(each.interval_s, each.full_s)  # by the prompts that are there, all above the most alike
+    comes = poisson(rate * interval_s, size)
+    there = stationary(comes, most, size) * interval_s[np.minimum(np.arange(size), most + 1)]
     begun = np.flatnonzero(there > RARE * there.sum())
     others = np.flatnonzero(comes.max(axis=0) > RARE)
     line, other, moment = np.meshgrid(begun, others, MOMENTS, indexing="ij")
-    taken = np.minimum(line, most)
-    rest_s = each.interval_s[taken] * (1 - moment) * np.where(line == 0, decoding, 1.0)
+    taken, kind = np.minimum(line, most), np.minimum(line, most + 1)
+    rest_s = interval_s[kind] * (1 - moment) * np.where(line == 0, decoding, 1.0)
     before = (line - taken + np.round(other * moment).astype(int)) // most  # full passes
     along = np.clip(line - taken + other + 1 - before * most, 1, most)
-    times_s = (rest_s + before * each.interval_s[most] + each.through_s[along]).ravel()
-    weights = (there[line] * comes[taken, other] / len(MOMENTS)).ravel()
+    times_s = (rest_s + before * each.full_s + each.through_s[along]).ravel()
+    weights = (there[line] * comes[kind, other] / len(MOMENTS)).ravel()
     order = np.argsort(times_s)
     shares = np.cumsum(weights[order])
-    return Batches(float(each.through_s[1]), times_s[order], shares / shares[-1])
+    return Batches(float(each.through_s[1]), 1 - float(there[0] / there.sum()), times_s[order], shares / shares[-1])
 
 
 def poisson(means: Array, size: int) -> Array:
@@ -91,11 +102,12 @@ def poisson(means: Array, size: int) -> Array:
 
 
 def stationary(comes: Array, most: int, size: int) -> Array:
-    """Of prompts that are there when a pass begins: [size]. `comes`: during a pass, by the prompts in it: [most + 1, size]."""
+    """Of prompts that are there when a pass begins: [size]. `comes`: during a pass, by those that are there: [most + 2, size], the last for
+    more than it takes."""
     moves = np.zeros((size, size))
     for line in range(size):
         left = line - min(line, most)
-        moves[line, left:] = comes[min(line, most), :size - left]
+        moves[line, left:] = comes[min(line, most + 1), :size - left]
         moves[line, -1] += 1 - moves[line].sum()
     balance = moves.T - np.eye(size)
     balance[-1] = 1.0  # one of them follows from the others: all add up to 1 instead

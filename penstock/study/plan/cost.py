@@ -6,9 +6,9 @@ from penstock.core.catalogue.part import Part
 HOURS_A_YEAR = 365.25 * 24
 
 
-def usd_per_million(usd_per_hour: float, tokens_per_s: float) -> float:
-    """Dollars for a million tokens; infinite where none are made."""
-    return usd_per_hour / 3600 / tokens_per_s * 1e6 if tokens_per_s else float("inf")
+def usd_per_million(usd_per_hour: float, tokens_per_s: float) -> float | None:
+    """Dollars for a million tokens; None where none are made."""
+    return usd_per_hour / 3600 / tokens_per_s * 1e6 if tokens_per_s else None
 
 
 def kwh_per_year(watts: float) -> float:

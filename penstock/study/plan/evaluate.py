@@ -176,11 +176,11 @@ class Evaluator:
         point = Point(queue, queue.mean_s, tpot, rate, rate / tokens[0] * (load.output - 1) * tpot, StepTime(), time)
         return self._row(trial, point, most, prompts[0] + tokens[0], prompts[0])
 
-    def _prompts(self, steady: Steady, rate: float, moved: float) -> Queue | None:
+    def _prompts(self, steady: Steady, rate: float, moved: float) -> Queue | Batches | None:
         queue = steady.prefill(rate)
         if queue is None:
             return None
-        whole = replace(queue, after_s=moved)
+        whole = queue.later(moved)
         return whole if whole.share_within(self._goal.most_s.get("ttft", math.inf)) >= ATTAINED else None
 
     def _tokens(self, steady: Steady, rate: float, most: int) -> tuple[float, StepTime] | None:
@@ -188,11 +188,20 @@ class Evaluator:
         return found if found is not None and found[0] <= self._goal.most_s.get("tpot", math.inf) else None
 
     def _first(self, limit: int, judged: Any) -> tuple[int, Any] | None:
-        """The fewest replicas that `judged` finds something for."""
+        """The fewest replicas that `judged` finds something for, if it does for more wherever it does for fewer."""
+        low = 0
         for count in doublings(limit):
-            if judged(count) is not None:
-                least = next(n for n in range(count // 2 + 1, count + 1) if judged(n) is not None)
-                return least, judged(least)
+            if (found := judged(count)) is None:
+                low = count
+                continue
+            high = count
+            while high - low > 1:
+                middle = (low + high) // 2
+                if (fewer := judged(middle)) is None:
+                    low = middle
+                else:
+                    high, found = middle, fewer
+            return high, found
         return None
 
     def _most_replicas(self, trial: "_Trial") -> int:

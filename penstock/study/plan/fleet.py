@@ -3,9 +3,9 @@
 A heuristic, not an optimum (bin packing is NP-hard): models are placed one after the other, those that take the most devices first (first
 fit decreasing); each takes, of its configurations that meet the SLO, the one that adds least to the bill. Of few models, other orders and
 configurations are tried as well, as many as the effort allows: what leaves fewer models without a place wins, and what costs less and
-leaves out none but these. A replica of several devices needs them free in one node: it gets the fullest node that has them. A replica of
-one device may share it: memory adds up, and while others compute it waits, so that its times are divided by the share of time that they
-leave, which must still keep the SLO.
+leaves out none but these. A replica of several devices needs them free in one node: it gets the fullest node that has them. One that is
+larger than a node needs those of each stage in one (see `together`). A replica of one device may share it: memory adds up, and while others
+compute it waits, so that its times are divided by the share of time that they leave, which must still keep the SLO.
 """
 import itertools
 from collections.abc import Mapping, Sequence
@@ -70,7 +70,7 @@ class Fleet:
     """Devices in nodes. `counts`: how many there are of each part; None: as many as are needed."""
 
     def __init__(self, parts: Mapping[str, Part], counts: Mapping[str, int] | None) -> None:
-        self._parts = parts
+        self.parts = parts
         self._counts = counts
         self.devices: list[Device] = []
         self._nodes = 0
@@ -88,9 +88,9 @@ class Fleet:
         found = None
         if 1 < len(wishes) <= FEW:
             lost = frozenset(at for at, each in done.items() if each.configuration is None)
-            found = _Search(Fleet(self._parts, self._counts), wishes, lost, self.usd_per_hour()).run(order)
+            found = _Search(Fleet(self.parts, self._counts), wishes, lost, self.usd_per_hour()).run(order)
         if found is not None:
-            self.devices = Fleet(self._parts, self._counts).devices
+            self.devices = Fleet(self.parts, self._counts).devices
             for at, row in found:
                 done[at] = self._place(at, wishes[at], [] if row is None else self.ways(at, replace(wishes[at], rows=[row])))
         return [done[at] for at in range(len(wishes))]
@@ -102,7 +102,7 @@ class Fleet:
     def ways(self, at: int, wish: Wish) -> list[Way]:
         """Where each of its configurations would run now, the one that adds least first."""
         found: list[Way] = []
-        for row in _good(wish, self._parts):
+        for row in _good(wish, self.parts):
             before = len(self.devices)
             devices = self._try(at, wish, row)
             del self.devices[before:]  # only thought of; those of the way that is taken are put back
@@ -128,9 +128,9 @@ class Fleet:
 
     def _place(self, at: int, wish: Wish, ways: Sequence[Way]) -> Placement:
         if not ways:
-            good = _good(wish, self._parts)
+            good = _good(wish, self.parts)
             lost = wish.rows[0].reason if wish.rows else "there is no hardware for it"
-            return Placement(wish.model, None, reason=wanting(good[0]) if good else lost)
+            return Placement(wish.model, None, reason=wanting(good[0], self.parts[good[0].hardware]) if good else lost)
         added, row, devices = ways[0]
         self.put(ways[0])
         numbers = {id(device): number for number, device in enumerate(self.devices)}
@@ -139,10 +139,10 @@ class Fleet:
     def _try(self, at: int, wish: Wish, row: Configuration) -> list[tuple[Device, Tenant]] | None:
         """The devices of each replica. They are taken for the time being, so that replicas do not get the same."""
         found: list[tuple[Device, Tenant]] = []
-        share = row.tensor_parallel * row.pipeline_parallel
+        share, each = _share(row), together(row, self.parts[row.hardware])
         tenant = Tenant(at, row.device_bytes or 0.0, 1.0 if share > 1 else min(1.0, row.running or 0.0), _slack(row, wish.most_s))
-        for _ in range(row.replicas):
-            devices = self._free(row.hardware, share) if share > 1 else self._shared(row.hardware, tenant) or self._free(row.hardware, 1)
+        for _ in range(row.replicas * share // each):
+            devices = self._free(row.hardware, each) if share > 1 else self._shared(row.hardware, tenant) or self._free(row.hardware, 1)
             if devices is None:
                 for device, _ in found:
                     device.tenants.pop()
@@ -160,7 +160,7 @@ class Fleet:
         return [max(able, key=lambda each: sum(t.device_bytes for t in each.tenants))] if able else None
 
     def _free(self, name: str, count: int) -> list[Device] | None:
-        """Free devices of the fullest node that has so many, or new nodes."""
+        """Free devices of the fullest node that has so many, or a new node."""
         nodes: dict[int, list[Device]] = {}
         for device in self.devices:
             if device.part.name == name and not device.tenants:
@@ -170,11 +170,8 @@ class Fleet:
             return min(able, key=len)[:count]
         if self._counts is not None:
             return None
-        part = self._parts[name]
-        begin = len(self.devices)
-        for _ in range(-(-count // part.node)):
-            self._add_node(part, min(count, part.node))
-        return self.devices[begin : begin + count]
+        self._add_node(self.parts[name], count)
+        return self.devices[-count:]
 
     def _add_node(self, part: Part, count: int) -> None:
         self.devices += [Device(part, self._nodes) for _ in range(count)]
@@ -194,7 +191,7 @@ class _Search:
     effort: int = 0
 
     def __post_init__(self) -> None:
-        self.wishes = [replace(wish, rows=undominated(wish)) for wish in self.wishes]
+        self.wishes = [replace(wish, rows=undominated(wish, self.fleet.parts)) for wish in self.wishes]
 
     def run(self, order: Sequence[int]) -> list[tuple[int, Configuration | None]] | None:
         """(model, its configuration), in the order in which they are to be placed; None where nothing better was found."""
@@ -224,27 +221,34 @@ class _Search:
         return len(lost) < len(self.lost) or (lost == self.lost and usd < self.usd - LEAST_USD)
 
 
-def undominated(wish: Wish) -> list[Configuration]:
+def undominated(wish: Wish, parts: Mapping[str, Part]) -> list[Configuration]:
     """Its configurations that meet the SLO, without those that need no less than an earlier one in any respect."""
     kept: list[Configuration] = []
-    needs: list[tuple[str, int, tuple[float, ...]]] = []
-    for row in wish.rows:
-        if row.fits and row.meets_slo:
-            share = row.tensor_parallel * row.pipeline_parallel
-            shared = (row.device_bytes or 0.0, row.running or 0.0, -_slack(row, wish.most_s)) if share == 1 else ()
-            mine = (row.replicas, *shared)
-            if not any((name, count) == (row.hardware, share) and all(map(le, theirs, mine)) for name, count, theirs in needs):
-                kept.append(row)
-                needs.append((row.hardware, share, mine))
+    needs: list[tuple[tuple[str, int, int], tuple[float, ...]]] = []
+    for row in _good(wish, parts):
+        share = _share(row)
+        shared = (row.device_bytes or 0.0, row.running or 0.0, -_slack(row, wish.most_s)) if share == 1 else ()
+        kind, mine = (row.hardware, share, together(row, parts[row.hardware])), (row.replicas, *shared)
+        if not any(other == kind and all(map(le, theirs, mine)) for other, theirs in needs):
+            kept.append(row)
+            needs.append((kind, mine))
     return kept
 
 
-def wanting(row: Configuration) -> str:
+def together(row: Configuration, part: Part) -> int:
+    """Devices that have to stand in one node, as the row's figures have it: those of a replica, of a stage where a node has fewer, and of
+    nothing where it has fewer than that."""
+    return next((count for count in (_share(row), row.tensor_parallel) if count <= part.node), 1)
+
+
+def wanting(row: Configuration, part: Part) -> str:
     """Why there is no place for it."""
-    share = row.tensor_parallel * row.pipeline_parallel
+    share, each = _share(row), together(row, part)
     if share > 1:
-        each = " for each replica" if row.replicas > 1 else ""
-        return f"needs {row.devices} of {row.hardware}, {share} of them in one node{each}, and these are not free"
+        owners = [owner for owner, several in (("stage", each < share), ("replica", row.replicas > 1)) if several]
+        owned = f" for each {' of each '.join(owners)}" if owners else ""
+        node = f", {each} of them in one node{owned}" if each > 1 else ""
+        return f"needs {row.devices} of {row.hardware}{node}, and these are not free"
     free = "none is free" if row.devices == 1 else "not enough are free"
     return f"needs {row.devices} of {row.hardware}: {free}, and those in use have no room or time for it"
 
@@ -254,6 +258,11 @@ def cost_of(part: Part) -> float:
     if part.price is None:
         raise ValueError(f"{part.name} has no price")
     return part.price
+
+
+def _share(row: Configuration) -> int:
+    """Devices of a replica."""
+    return row.tensor_parallel * row.pipeline_parallel
 
 
 def _good(wish: Wish, parts: Mapping[str, Part]) -> list[Configuration]:

@@ -76,9 +76,9 @@ def of_trace(rows: Sequence[Row], rate: float | None, name: str) -> Load:
         None, own if rate is None else rate, max(row.num_prompt + row.num_output for row in whole), told)
 
 
-def within_context(rows: Sequence[Row], load: Load, context: int) -> tuple[Sequence[Row], Load]:
-    """A trace and its load without the requests that take more tokens than a model's context, since a server refuses these. Where fewer
-    than two would be left, all of them, with a word of that."""
+def within_context(rows: Sequence[Row], load: Load, context: int, rate: float | None) -> tuple[Sequence[Row], Load]:
+    """A trace and its load without the requests that take more tokens than a model's context, since a server refuses these; the others come
+    when they came, or at the `rate` that was asked for. Where fewer than two would be left, all of them, with a word of that."""
     fitting = [row for row in rows if row.num_prompt + row.num_output <= context]
     times = {row.at_s for row in fitting if row.num_prompt > 0 and row.num_output > 0}
     if len(fitting) == len(rows):
@@ -86,7 +86,9 @@ def within_context(rows: Sequence[Row], load: Load, context: int) -> tuple[Seque
     told = f"{load.told}; {len(rows) - len(fitting):,} that take more than the model's context of {context:,} tokens are"
     if len(times) < 2:
         return rows, replace(load, told=f"{told} too many to be left out")
-    return fitting, replace(of_trace(fitting, load.rate, ""), told=f"{told} left out")
+    left = of_trace(fitting, rate, "what fits the model's context")
+    leaves = "" if rate is not None else f", which leaves {left.rate:.3g} a second"
+    return fitting, replace(left, told=f"{told} left out{leaves}")
 
 
 def read_trace(path: str) -> list[Row]:

@@ -104,7 +104,7 @@ def plan(request: Request, watch: Watch = unwatched) -> Plan:
     load = load_of(Asked(request.batch, request.input, request.output, request.rate, request.traffic), trace or ())
     most_s = objectives(request.slo)
     if trace is not None:
-        trace, load = within_context(trace, load, model.spec.max_position)
+        trace, load = within_context(trace, load, model.spec.max_position, request.rate)
     steady = load.rate is None
     check_routing(request.routing, not steady and request.simulate)
     here = request.hardware == HERE  # with the formats that this engine has

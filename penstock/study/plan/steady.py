@@ -3,12 +3,12 @@
 Prompts are computed in chunks that ride along with the tokens that are decoded (Agrawal et al., "Sarathi-Serve", OSDI 2024), so a step is
 mixed or decodes only. In a closed loop a fixed number of requests is always there, and one waits only where all steps are full; in an open
 one they come at random and wait for a prompt's turn: as in an M/D/1 queue where a prompt takes several steps, for the next step where that
-takes whole prompts (`batches`). With stages (pipeline parallelism) a pass is one micro-batch
+takes whole prompts (`batches`), on replicas of their own as beside tokens. With stages (pipeline parallelism) a pass is one micro-batch
 going through them, and a token takes as many passes as there are stages.
 """
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.compute.steptime import Roofline, StepTime
@@ -16,6 +16,7 @@ from penstock.core.work import StepWork
 from penstock.study.plan.batches import Batches, waiting
 
 PASSES = 100  # of the iteration to a fixed point
+IDLE = 0.01  # of a pass with a prompt: how often a replica that has nothing else to do looks for one
 PREFILL, DECODE = "prefill compute", "decode compute"
 BOUNDS = (("weights", "weight bandwidth"), ("kv", "KV bandwidth"), ("activations", "activation bandwidth"),
           ("kernels", "kernel overhead"), ("host", "host overhead"), ("network", "interconnect"))
@@ -75,6 +76,9 @@ class Queue:
     def mean_s(self) -> float:
         return self.after_s + self.service_s * (1 + self.busy / (2 * (1 - self.busy)))
 
+    def later(self, seconds: float) -> "Queue":
+        return replace(self, after_s=self.after_s + seconds)
+
     def share_within(self, seconds: float) -> float:
         """Of requests whose first token comes within so many seconds."""
         left = seconds - self.service_s - self.after_s
@@ -107,7 +111,7 @@ class Point:
     def prefilling(self) -> float:
         """Share of the time in which prompts are computed, of the replicas that do."""
         whole = self.mixed.seconds + self.decoding.seconds
-        return self.mixed.seconds / whole if self.mixed.seconds or isinstance(self.queue, Batches) else self.queue.busy
+        return self.mixed.seconds / whole if self.mixed.seconds else self.queue.busy
 
 
 def shares_of(mixed: StepTime, decoding: StepTime, prompt_share: float, beyond_s: float = 0.0) -> dict[str, float]:
@@ -184,19 +188,24 @@ class Steady:
     def _waiting(self, rate: float, decodes: float, passed: float, chunk: MeanStep | None) -> Queue | Batches | None:
         """`chunk`: of a prompt, a step with it; None: steps take whole prompts. None where it cannot keep up."""
         if chunk is None:
-            return waiting(rate, self._chunk // self._input, 1 - math.exp(-decodes), lambda count: self._pass_seconds(decodes, count))
+            return waiting(rate, self._chunk / self._input, 1 - math.exp(-decodes), lambda count: self._pass_seconds(decodes, count))
         full = rate * self._chunks * passed >= 1
         busy = rate * passed * self._input / self._chunk if full else rate * self._chunks * self._timer.interval(chunk)
         after_s = passed / 2 * min(1.0, decodes)  # the step that is under way has to end first
         return Queue(self._own_seconds(chunk), busy, after_s) if busy < 1 else None
 
-    def _pass_seconds(self, decodes: float, prompts: int) -> tuple[float, float]:
-        """(until the next one may begin, through all stages) of a pass that takes so many prompts as a whole."""
+    def _pass_seconds(self, decodes: float, prompts: float) -> tuple[float, float]:
+        """(until the next one may begin, through all stages) of a pass that takes so many prompts."""
         step = self._mixed(decodes, prompts * self._input) if prompts else self._decode(max(1.0, decodes))
         return self._timer.interval(step), self._timer.seconds(step)
 
-    def prefill(self, rate: float) -> Queue | None:
+    def prefill(self, rate: float) -> Queue | Batches | None:
         """Of a replica that only computes prompts. None where it cannot keep up."""
+        if self._chunks == 1:
+            most, idle_s = self._chunk / self._input, IDLE * self._pass_seconds(0.0, 1)[0]
+            if rate * self._pass_seconds(0.0, most)[0] >= most:
+                return None
+            return waiting(rate, most, 0.0, lambda count: self._pass_seconds(0.0, count) if count else (idle_s, idle_s))
         step = self._mixed(0.0, self._input / self._chunks)
         busy = rate * self._chunks * self._timer.interval(step)
         return Queue(self._own_seconds(step), busy) if busy < 1 else None

@@ -93,7 +93,8 @@ def cells(number: int, row: Configuration) -> dict[str, str]:
     return first | {
         "batch": f"{row.batch:,}", "chunk": f"{row.chunk:,}",
         "TTFT": f"{digits(row.ttft_s * 1e3, 2)} ms", "TPOT": f"{row.tpot_s * 1e3:,.1f} ms",
-        "tok/s": f"{row.output_tokens_per_s:,.0f}", "$/M out": given(row.usd_per_million_output_tokens, ".3g"),
+        "tok/s": f"{row.output_tokens_per_s:,.0f}",
+        "$/M out": given(row.usd_per_million_output_tokens, ".3g") if row.output_tokens_per_s else NONE,
         "W": given(row.watts, ",.0f"), "kWh/year": given(row.kwh_per_year, ",.0f"), "bound": row.bound or NONE}
 
 

@@ -3,8 +3,8 @@ import weakref
 
 import numpy as np
 
-from penstock.compute.runner import cached_seq
 from penstock.compute.runner.cached_seq import CachedSeq
+from penstock.core.needs import MAX_STATES
 from penstock.core.types import SamplingParams, SeqInfo
 
 
@@ -19,22 +19,22 @@ def states(start: int, count: int) -> np.ndarray:
 def test_states_that_no_proposer_takes_do_not_keep_those_of_whole_steps_in_memory() -> None:
     seq, step = fresh(), np.zeros((2048, 4), dtype=np.float32)
     alive = weakref.ref(step)
-    seq.keep_states(0, step[7:8])
+    seq.keep_states(0, step[7:8], MAX_STATES)
     del step
     assert alive() is None
 
 
 def test_no_more_are_kept_than_a_proposer_may_use() -> None:
-    seq, most = fresh(), cached_seq._MAX_STATES
-    seq.keep_states(0, states(0, 100))
+    seq, most = fresh(), MAX_STATES
+    seq.keep_states(0, states(0, 100), MAX_STATES)
     for at in range(100, 100 + most - 1):
-        seq.keep_states(at, states(at, 1))
+        seq.keep_states(at, states(at, 1), MAX_STATES)
     kept = seq.take_states()
     assert kept is not None and np.array_equal(kept, states(0, 99 + most))
     start = 100 + most
-    seq.keep_states(start, states(start, 100))
+    seq.keep_states(start, states(start, 100), MAX_STATES)
     for at in range(start + 100, start + 100 + most):
-        seq.keep_states(at, states(at, 1))
+        seq.keep_states(at, states(at, 1), MAX_STATES)
     kept = seq.take_states()
     assert kept is not None and np.array_equal(kept, states(start + 100, most))
     assert seq.take_states() is None
@@ -42,8 +42,17 @@ def test_no_more_are_kept_than_a_proposer_may_use() -> None:
 
 def test_states_before_a_gap_are_dropped() -> None:
     seq = fresh()
-    seq.keep_states(0, states(0, 5))
-    seq.keep_states(2, states(2, 1))
-    seq.keep_states(3, states(3, 2))
+    seq.keep_states(0, states(0, 5), MAX_STATES)
+    seq.keep_states(2, states(2, 1), MAX_STATES)
+    seq.keep_states(3, states(3, 2), MAX_STATES)
     kept = seq.take_states()
     assert kept is not None and np.array_equal(kept, states(2, 3))
+
+
+def test_of_one_state_no_more_are_kept() -> None:
+    seq = fresh()
+    seq.keep_states(0, states(0, 500), 1)
+    assert seq.num_states == 1 and seq._states[0].base is None
+    seq.keep_states(500, states(500, 2), 1)
+    kept = seq.take_states()
+    assert kept is not None and np.array_equal(kept, states(501, 1)) and seq.num_states == 0

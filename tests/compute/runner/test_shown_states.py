@@ -8,6 +8,7 @@ import pytest
 from penstock.compute.decoding.control.contract import Always
 from penstock.compute.decoding.propose.contract import Draftable, Drafts
 from penstock.compute.decoding.sampler import Sampler
+from penstock.compute.runner import drafter as module
 from penstock.compute.runner.decoding import Decoding
 from penstock.compute.runner.drafter import SHOWN_STATES, Drafter
 from penstock.compute.runner.runner import Runner
@@ -33,6 +34,16 @@ class Waiting(Always):
 
     def end_step(self, now: float, drafting_s: float, computing_s: float) -> None:
         self.left = next(self.waits)
+
+
+class Never(Always):
+    """Observes each step and never asks."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+
+    def limits(self, seq_ids: Sequence[int], num_other_rows: int) -> None:
+        return None
 
 
 class Reading:
@@ -102,3 +113,18 @@ def test_an_embedding_in_a_step_without_the_drafter_leaves_no_states_to_it() -> 
     wanted = [batch.wanted for batch in rig.backend.batches]
     assert wanted[1:5] == [(), ("hidden",), (), ()]
     assert [len(states) for _, states in proposer.shown] == [6, SHOWN_STATES + 1]
+
+
+def test_where_the_states_of_all_take_too_much_those_of_the_longest_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    width = 4 * len(forward([1])["hidden"][0])
+    monkeypatch.setattr(module, "STATE_BYTES", 12 * width)
+    rig = Rig({seq_id: info(6) for seq_id in (0, 1, 2)})
+    proposer = Reading()
+    drafter = Drafter(proposer, Never(), VirtualClock(), PROGRAM.vocab_size)
+    rig.runner = Runner(rig.backend, rig.runner._loaded, Decoding(Sampler([]), drafter), rig.runner._price, rig.backend.clock)
+    rig.run((0, 0, 6), (1, 0, 5))
+    assert [rig.runner._cached[seq_id].num_states for seq_id in (0, 1)] == [6, 5]
+    rig.run((2, 0, 4), (0, 6, 1), (1, 5, 1))
+    assert [rig.runner._cached[seq_id].num_states for seq_id in (0, 1, 2)] == [0, 6, 4]
+    rig.run((0, 7, 1), (1, 6, 1))
+    assert [rig.runner._cached[seq_id].num_states for seq_id in (0, 1, 2)] == [1, 7, 4]

@@ -51,6 +51,20 @@ def test_the_last_token_of_a_prompt_is_computed_though_all_of_it_is_cached():
     kv.check_integrity()
 
 
+def test_what_is_cached_can_be_dropped_but_for_what_sequences_hold():
+    kv = make_kv()
+    serve(kv, make_seq(0, range(10)))
+    seq = make_seq(1, [*range(4), *range(50, 55)])
+    assert kv.admit(seq)
+    compute(kv, seq)
+    kv.drop_cached()
+    assert kv.num_cached == 0 and len(kv.tree) == 2 and kv.num_used == 3
+    kv.free(seq)
+    kv.drop_cached()
+    assert len(kv.tree) == kv.num_cached == kv.num_used == 0
+    kv.check_integrity()
+
+
 @pytest.mark.parametrize("alone", [True, False])
 def test_without_room_for_a_copy_the_last_block_is_computed_again(alone):
     kv = make_kv(num_blocks=2)

@@ -34,8 +34,10 @@ class Play:
         pacing = Pacing(Deadline(costs, admission) if admission else None, Slo(costs, Slo.Options(0.0)) if serves else None, costs)
         kv = make_kv(num_blocks, 4, prefix_cache, clock=self.clock)
         ordering = Shortest() if shortest else order.Deadline(costs) if serves else Fcfs()
+        self.costs, self.order = costs, ordering
         self.scheduler = Scheduler(Limits(16, BUDGET), kv, ordering, Continuous(), self.clock, pacing)
         self.last_s = {}
+        self.lengths = {}  # by seq_id: of answers that end by themselves, with token 0
         self.refused = {}
         self.seqs = []
 
@@ -59,10 +61,13 @@ class Play:
             return False
         work = StepWork(tuple([(len(each.tokens), each.start + len(each.tokens)) for each in plan.seqs]))
         self.clock.advance(self.timer.seconds(work))
-        found = tuple([SeqResult(each.seq_id, (1,) if each.samples else ()) for each in plan.seqs])
+        found = tuple([SeqResult(each.seq_id, (self.token(each),) if each.samples else ()) for each in plan.seqs])
         for output in self.scheduler.commit(plan, StepResult(plan.step_id, found, work=work)):
             self.last_s[output.seq_id] = self.clock.now()
         return True
+
+    def token(self, planned):
+        return 0 if planned.num_output + 1 == self.lengths.get(planned.seq_id) else 1
 
     def run(self, until_s=float("inf")):
         while self.clock.now() < until_s and self.scheduler.has_work() and self.step():

@@ -2,7 +2,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.core.types import SamplingParams
+from penstock.decide.scheduler import step
 from penstock.decide.scheduler.chunk import chunk
+from tests.decide.builders import Rig, make_seq
 
 
 @pytest.mark.parametrize(
@@ -19,3 +22,16 @@ def test_drafts_come_only_after_all_final_tokens_and_within_the_budget(num_left,
     num_tokens, drafts = chunk(num_left, num_drafts, budget)
     assert 1 <= num_tokens <= budget and 0 <= drafts <= num_drafts
     assert num_tokens == num_left + drafts if drafts else num_tokens == min(num_left, budget)
+
+
+def test_a_step_scores_no_more_rows_than_logits_are_set_aside_for(monkeypatch):
+    monkeypatch.setattr(step, "SCORED_ROWS", 6)
+    rig = Rig(budget=20)
+    scored = SamplingParams(prompt_logprobs=0)
+    for seq in (make_seq(0, range(9), 3, params=scored), make_seq(1, range(20, 29), 3, params=scored), make_seq(2, range(40, 44), 3)):
+        rig.scheduler.add(seq)
+    taken = []
+    while rig.scheduler.has_work():
+        plan, _ = rig.step()
+        taken.append({planned.seq_id: len(planned.tokens) for planned in plan.seqs})
+    assert taken[:4] == [{0: 6}, {0: 3, 1: 3, 2: 4}, {0: 1, 1: 6, 2: 1}, {0: 1, 1: 1, 2: 1}]

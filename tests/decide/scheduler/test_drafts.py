@@ -53,3 +53,15 @@ def test_a_chain_after_a_tree_is_a_chain():
     plan = rig.scheduler.schedule()
     rig.scheduler.commit(plan, StepResult(plan.step_id, (SeqResult(0, (7,), drafts=(8, 9)),)))
     assert seq.drafts == [8, 9] and seq.draft_parents is None
+
+
+def test_a_draft_that_ends_a_grammar_was_accepted_though_the_token_behind_it_is_cut():
+    rig = Rig()
+    seq = make_seq(0, range(6), 20)
+    rig.scheduler.add(seq)
+    rig.step()
+    seq.drafts = [7, 8, 9]
+    plan = rig.scheduler.schedule()
+    result = SeqResult(0, (7, 8), ended="stop", num_cut=1)
+    output = rig.scheduler.commit(plan, StepResult(plan.step_id, (result,)))[0]
+    assert output.tokens == (7, 8) and output.check == DraftCheck((1, 1, 1), 2) and output.finish_reason == "stop"

@@ -245,6 +245,19 @@ def test_a_runner_that_learns_is_told_what_was_written():
     assert (plan.finished, plan.outputs) == ((), ())
 
 
+def test_sequences_of_a_search_are_no_answers_to_learn_from():
+    rig = Rig()
+    rig.scheduler.ended.with_outputs = True
+    for seq in (make_seq(0, range(5), 3, held=True), make_seq(1, range(20, 25), 3)):
+        rig.scheduler.add(seq)
+    rig.step()
+    rig.scheduler.append(0, 7)
+    rig.scheduler.finish(0, "stop")
+    rig.scheduler.finish(1, "abort")
+    finished, outputs = rig.scheduler.ended.take()
+    assert finished == (0, 1) and outputs[0] == () and len(outputs[1]) == 1
+
+
 def test_a_step_that_failed_is_planned_again():
     rig = Rig()
     rig.run(make_seq(0, range(8), 1))

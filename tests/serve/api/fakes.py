@@ -1,6 +1,8 @@
 """A tiny tokenizer, an engine that invents tokens by arithmetic, and a real server around them in a thread."""
 import asyncio
 import hashlib
+import json
+import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -260,3 +262,12 @@ def wait_for(condition: Callable[[], bool], seconds: float = 10.0) -> None:
     while not condition():
         assert time.monotonic() < until, "it never came true"
         time.sleep(0.005)
+
+
+def send(server: Running, path: str, body: dict[str, Any]) -> socket.socket:
+    """A client that has sent its request and reads nothing yet."""
+    connection = socket.create_connection((server.host, server.port), timeout=20)
+    data = json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+    connection.sendall(head.encode() + data)
+    return connection

@@ -1,14 +1,19 @@
+import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import httpx
+import pytest
 
 from penstock.core.clock import VirtualClock
+from penstock.core.errors import RequestError
 from penstock.serve.api.drain import Drain
 from tests.serve.api.fakes import Running, serve, wait_for
 
@@ -49,6 +54,37 @@ def test_a_second_signal_waits_for_nobody() -> None:
     assert not drain.over()
     drain.begin()
     assert drain.over()
+
+
+def test_what_is_entered_is_waited_for_and_told_when_the_time_is_up() -> None:
+    async def main() -> None:
+        clock = VirtualClock()
+        drain = Drain(10, clock)
+
+        async def work(seconds: float) -> None:
+            async with drain.entered():
+                await asyncio.sleep(seconds)
+
+        short, long = (asyncio.ensure_future(work(seconds)) for seconds in (0.0, 60.0))
+        await short
+        drain.begin()
+        assert not drain.over()
+        clock.advance(10)
+        assert drain.over()
+        with pytest.raises(RequestError, match="the server stopped") as told:
+            await long
+        assert told.value.status == 503 and not drain._stops
+
+    asyncio.run(main())
+
+
+def test_what_times_out_within_is_not_the_servers_end() -> None:
+    async def main() -> None:
+        async with Drain(10).entered():
+            raise TimeoutError("of something else")
+
+    with pytest.raises(TimeoutError, match="something else"):
+        asyncio.run(main())
 
 
 class Background:
@@ -101,6 +137,38 @@ def test_requests_that_take_too_long_are_told_so() -> None:
     assert len(server.engine.aborted) == 2
     server.thread.join(20)
     assert not server.thread.is_alive()
+
+
+def test_requests_that_are_still_being_sent_are_waited_for() -> None:
+    server = serve(drain_s=60)
+    data = json.dumps(BODY).encode()
+    with sending(server, data) as connection:
+        server.server.handle_exit(signal.SIGTERM, None)
+        time.sleep(0.5)  # it looks every tenth of a second whether it may stop
+        assert not server.server.should_exit
+        connection.sendall(data[1:])
+        assert b"200 OK" in connection.recv(1 << 16)
+    server.thread.join(20)
+    assert not server.thread.is_alive()
+
+
+def test_requests_that_are_still_being_sent_when_the_time_is_up_are_told_so() -> None:
+    server = serve(drain_s=0.2)
+    with sending(server, json.dumps(BODY).encode()) as connection:
+        server.server.handle_exit(signal.SIGTERM, None)
+        told = connection.recv(1 << 16)
+    assert b" 503 " in told and b"server_stopping" in told
+    server.thread.join(20)
+    assert not server.thread.is_alive() and not server.engine.requests
+
+
+def sending(server: Running, data: bytes) -> socket.socket:
+    """A client of whose body the first byte has come."""
+    connection = socket.create_connection((server.host, server.port), timeout=20)
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n"
+    connection.sendall(head.encode() + data[:1])
+    wait_for(lambda: server.desk.intake.held_bytes == 1)
+    return connection
 
 
 PROGRAM = """

@@ -43,6 +43,11 @@ def test_every_metric_is_the_servers(metrics: dict[str, set[str]]) -> None:
     assert len(named) > 20 and named <= metrics.keys(), sorted(named - metrics.keys())
 
 
+def test_those_who_are_refused_are_shown_beside_those_who_are_answered() -> None:
+    shown = " ".join(expressions())
+    assert all(f"penstock_slo_{name}_total" in shown for name in ("requests", "refused", "deferred"))
+
+
 def test_every_label_is_the_metrics(metrics: dict[str, set[str]]) -> None:
     for expression in expressions():
         known = GIVEN_BY_PROMETHEUS.union(*(metrics[name] for name in re.findall(r"\bpenstock_\w+", expression)))

@@ -1,10 +1,9 @@
-import json
 import socket
 from typing import Any
 
 import pytest
 
-from tests.serve.api.fakes import Running, wait_for
+from tests.serve.api.fakes import Running, send, wait_for
 
 HELLO = {"messages": [{"role": "user", "content": "x"}]}
 REQUESTS = [
@@ -14,14 +13,6 @@ REQUESTS = [
     ("/v1/embeddings", {"input": ["x", "y"]}, 2), ("/v1/responses", {"input": "x"}, 1),
     ("/v1/responses", {"input": "x", "stream": True}, 1),
 ]
-
-
-def send(server: Running, path: str, body: dict[str, Any]) -> socket.socket:
-    connection = socket.create_connection((server.host, server.port), timeout=20)
-    data = json.dumps(body).encode()
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
-    connection.sendall(head.encode() + data)
-    return connection
 
 
 @pytest.mark.parametrize(("path", "body", "num_prompts"), REQUESTS)

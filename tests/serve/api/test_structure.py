@@ -1,5 +1,6 @@
 """What a request says of its answer's structure, on its way to the engine."""
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ from penstock.serve.api import structure
 from penstock.serve.text.reasoning.think import ThinkParser
 from penstock.serve.text.tools.hermes import HermesParser
 from penstock.serve.text.tools.pythonic import PythonicParser
-from tests.serve.api.fakes import FakeEngine, Running, serve, tiny_tokenizer
+from tests.serve.api.fakes import FakeEngine, Running, send, serve, tiny_tokenizer, wait_for
 
 HELLO = [{"role": "user", "content": "tell me"}]
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
@@ -266,6 +267,50 @@ def test_others_are_served_while_grammars_are_compiled_and_slow_ones_are_given_u
     assert stopped.acquire(timeout=10) and stopped.acquire(timeout=10)  # nobody waits for what was refused
     monkeypatch.undo()
     assert chat(server.client, guided_choice=["slow"]).status_code == 200
+
+
+def slow_schemas(number: int) -> list[Any]:
+    return [look(True, {"type": "object", "properties": {f"slow{at}": {"type": "integer"}}}, f"f{at}") for at in range(number)]
+
+
+def test_all_grammars_of_a_request_together_have_as_long_as_one(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = server.desk.parts.grammars
+    compile_, num_compiled = type(compiler).compile, [0]
+
+    def slowly(self: Any, asked: StructuredOutputsParams, pause: Any = None) -> Any:
+        num_compiled[0] += 1
+        time.sleep(0.4)
+        return compile_(self, asked, pause)
+
+    monkeypatch.setattr(type(compiler), "compile", slowly)
+    monkeypatch.setattr(structure, "COMPILE_S", 1.0)
+    param, message = refused(server.client, tools=slow_schemas(6), tool_choice="required")
+    assert param == f"tools[{num_compiled[0]}].function.parameters" and 2 <= num_compiled[0] <= 4
+    assert "the grammars before it have taken longer than 1 s to compile" in message
+
+
+@pytest.mark.parametrize(("path", "more"), [
+    ("/v1/chat/completions", {"messages": HELLO, "tools": slow_schemas(3), "tool_choice": "required"}),
+    ("/v1/completions", {"prompt": "x", "guided_choice": ["new"]})])
+def test_nothing_is_compiled_for_a_client_that_hung_up(
+        path: str, more: dict[str, Any], server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    began, stopped = threading.Semaphore(0), threading.Semaphore(0)
+
+    def for_ever(self: Any, asked: StructuredOutputsParams, pause: Any = None) -> Any:
+        began.release()
+        try:
+            while True:
+                pause()
+        finally:
+            stopped.release()
+
+    monkeypatch.setattr(type(server.desk.parts.grammars), "compile", for_ever)
+    connection = send(server, path, more)
+    assert began.acquire(timeout=10)
+    connection.close()
+    assert stopped.acquire(timeout=5)  # and not after COMPILE_S
+    wait_for(lambda: not server.desk.drain._stops)
+    assert not began.acquire(timeout=0.1)
 
 
 def test_no_more_than_two_grammars_are_compiled_at_once(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,15 @@ def test_n_answers_share_the_prompt_and_the_first_is_that_of_one(llm: LLM) -> No
     free(llm)
 
 
+def test_answers_of_several_requests_on_the_servers_seed_are_all_drawn_differently(tmp_path: Path) -> None:
+    seeded = LLM(str(write_model(tmp_path)), seed=0)
+    params = SamplingParams(n=4, temperature=1.0, max_tokens=24, ignore_eos=True)
+    found = [each.token_ids for output in seeded.generate(["the fox"] * 4, params) for each in output.outputs]
+    assert len(set(map(tuple, found))) == 16
+    again = LLM(str(tmp_path), seed=0)
+    assert [each.token_ids for output in again.generate(["the fox"] * 4, params) for each in output.outputs] == found
+
+
 def test_n_answers_of_one_token(llm: LLM) -> None:
     output = llm.generate("abc", SamplingParams(n=3, temperature=1.0, seed=1, max_tokens=1))[0]
     assert [len(each.token_ids) for each in output.outputs] == [1, 1, 1]
@@ -108,6 +117,16 @@ def test_stop_token_is_not_shown(llm: LLM) -> None:
     assert whole.text.startswith(cut.text) and cut.text != whole.text
 
 
+def test_a_stop_token_ends_a_beam_as_it_ends_any_answer(llm: LLM) -> None:
+    params = SamplingParams(beam_width=1, temperature=0, max_tokens=6, ignore_eos=True)
+    token = llm.generate("the sea", params)[0].outputs[0].token_ids[2]
+    kept, cut = (llm.generate("the sea", replace(params, stop_token_ids=[token], include_stop_str_in_output=shown))[0].outputs[0]
+                 for shown in (True, False))
+    assert kept.token_ids == cut.token_ids and kept.token_ids[-1] == token
+    assert (kept.finish_reason, kept.stop_reason) == (cut.finish_reason, cut.stop_reason) == ("stop", token)
+    assert kept.text == llm.get_tokenizer().decode(kept.token_ids) and len(cut.text) < len(kept.text)
+
+
 def test_embeddings_are_unit_vectors_of_the_prompt_alone(llm: LLM) -> None:
     one, other = llm.embed(["a cat", "a dog"])
     assert len(one.embedding) == 32 and math.isclose(sum(x * x for x in one.embedding), 1.0, rel_tol=1e-9)
@@ -155,6 +174,29 @@ def test_interrupted_generate_frees_everything(llm: LLM) -> None:
         llm.generate(["a", "b", "c"], SamplingParams(max_tokens=20, n=2))
     llm._engine.step = step
     free(llm)
+
+
+def test_a_step_that_is_interrupted_ends_the_prefix_cache(llm: LLM) -> None:
+    params = SamplingParams(temperature=0, max_tokens=20, ignore_eos=True)
+    expected = llm.generate("a tale of old", params)[0].outputs[0].token_ids
+    runner, calls = llm._engine._runner, []
+    execute = runner.execute
+
+    def interrupted(plan: object) -> object:
+        result = execute(plan)
+        calls.append(plan)
+        if len(calls) == 10:
+            raise KeyboardInterrupt
+        return result
+
+    runner.execute = interrupted
+    assert llm._engine.gauges().kv_blocks_cached > 0
+    with pytest.raises(KeyboardInterrupt):
+        llm.generate("a tale of old", params)
+    del runner.execute
+    assert llm._engine.gauges().kv_blocks_cached == 0
+    free(llm)
+    assert llm.generate("a tale of old", params)[0].outputs[0].token_ids == expected
 
 
 def test_a_batch_that_waits_for_company_is_not_polled(tmp_path: Path) -> None:

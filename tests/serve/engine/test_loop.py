@@ -215,6 +215,43 @@ def test_a_failing_step_ends_every_request_and_says_so(loop: Loop) -> None:
     asyncio.run(main())
 
 
+class Panic(BaseException):
+    """As native code may raise it."""
+
+
+def test_a_panic_ends_every_request_and_says_so_whatever_it_left_behind(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        def fail(*given: object) -> None:
+            raise Panic("index out of bounds")
+
+        monkeypatch.setattr(loop._engine._runner, "execute", fail)
+        monkeypatch.setattr(loop._engine, "abort", fail)
+        asked = asyncio.gather(*(collect(loop, request(i)) for i in range(3)), return_exceptions=True)
+        results = await asyncio.wait_for(asked, 20)
+        assert all(isinstance(result, PenstockError) and "Panic: index out" in str(result) for result in results)
+        assert "Panic: index out" in loop.health().reason
+
+    asyncio.run(main())
+
+
+def test_an_id_that_is_in_use_is_refused_and_whose_it_is_goes_on(loop: Loop) -> None:
+    async def main() -> None:
+        gate = Gate(loop, num_steps=2)
+        first = asyncio.ensure_future(collect(loop, request(1)))
+        await until(gate.reached)
+        second, third = (asyncio.ensure_future(collect(loop, request(1))) for _ in range(2))
+        await asyncio.sleep(0.01)
+        third.cancel()
+        await asyncio.sleep(0.01)
+        gate.open()
+        with pytest.raises(RequestError, match="'r1' is in use"):
+            await asyncio.wait_for(second, 20)
+        assert len(await asyncio.wait_for(first, 20)) == 8
+        assert len(await collect(loop, request(1))) == 8
+
+    asyncio.run(main())
+
+
 class Late:
     """A clock that can be set on."""
 
@@ -232,9 +269,18 @@ def test_a_process_that_was_stopped_while_nothing_was_computed_is_healthy(folder
     loop = Loop(engine)
     loop.start()
     time.sleep(0.1)
-    late.by_s = 1000.0
-    assert loop.health().ok
-    assert len(asyncio.run(collect(loop, request(1)))) == 8
+
+    async def main() -> None:
+        gate = Gate(loop, num_steps=0)
+        late.by_s = 1000.0
+        assert loop.health().ok
+        task = asyncio.ensure_future(collect(loop, request(1)))
+        await until(gate.reached)
+        assert loop.health().ok
+        gate.open()
+        assert len(await task) == 8
+
+    asyncio.run(main())
     loop.stop()
 
 

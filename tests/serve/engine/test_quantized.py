@@ -147,12 +147,13 @@ def test_only_quantized_weights_are_kept(folder: Path, tmp_path: Path) -> None:
 def test_a_model_that_does_not_fit_may_fit_quantized(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from penstock.serve.engine import build as module
     from penstock.serve.engine.machine import Machine
-    from penstock.serve.engine.resolve import ACTIVATIONS_BYTES
+    from penstock.serve.engine.resolve import activation_bytes
 
     pytest.importorskip("penstock._native")
     asked = config(folder, "int4", backend="cpu", kv_tokens=16)
-    held = choose(asked, find(asked)).holding.held.weight_bytes
-    monkeypatch.setattr(module, "look", lambda: Machine(ACTIVATIONS_BYTES + held + 60_000, 1))
+    found = find(asked)
+    held = choose(asked, found).holding.held.weight_bytes
+    monkeypatch.setattr(module, "look", lambda: Machine(activation_bytes(asked, found.spec) + held + 60_000, 1))
     assert build(asked).weight_bytes >= held
     with pytest.raises(PenstockError, match=r"needs .* KiB for its weights with --dtype float32 --quant none"):
         build(config(folder, "none", backend="cpu", kv_tokens=16))

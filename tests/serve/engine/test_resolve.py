@@ -8,14 +8,17 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 import penstock
+from penstock.compute.decoding.propose import TABLE as propose_table
+from penstock.compute.runner.drafter import STATE_BYTES
 from penstock.core.config import EngineConfig
 from penstock.core.errors import CapacityError, PenstockError, UsageError
 from penstock.core.modelspec import LayerSpec, ModelSpec, RopeSpec
+from penstock.core.size import size
 from penstock.serve.engine.build import build, choose, drafting_takes, find
 from penstock.serve.engine.draft_memory import DraftMemory
 from penstock.serve.engine.holding import Held
 from penstock.serve.engine.machine import Machine, look
-from penstock.serve.engine.resolve import resolve
+from penstock.serve.engine.resolve import activation_bytes, resolve
 
 SPEC = ModelSpec(1000, 64, 4, 2, 16, 128, (LayerSpec(rope=RopeSpec(dim=16)),) * 2, max_position=512, dtype="bfloat16")
 HELD = Held(("float32", "bfloat16", "float16"), "float32", weight_bytes=SPEC.num_parameters() * 4, least_share=1 << 18)
@@ -70,10 +73,17 @@ def test_threads_that_share_processors_are_told(monkeypatch: pytest.MonkeyPatch,
         "--threads 2 is more than the 1 processor here: threads that share one wait for each other, which is slow"]
 
 
+def test_logits_are_counted_of_the_rows_that_a_step_samples_or_scores() -> None:
+    few, many = EngineConfig(max_num_seqs=8), EngineConfig(max_num_seqs=8, max_num_batched_tokens=16)
+    large = replace(SPEC, vocab_size=150_000)
+    assert activation_bytes(few, large) - activation_bytes(many, large) == (8 + 128 - 16) * 150_000 * 4
+
+
 def test_the_cache_takes_what_memory_leaves() -> None:
     free = 10 << 20
-    small = Machine(SPEC.num_parameters() * 4 + (64 << 20) + free, 2)
-    found = resolve(EngineConfig(max_num_seqs=4096), SPEC, HELD, small).engine
+    config = EngineConfig(max_num_seqs=4096)
+    small = Machine(SPEC.num_parameters() * 4 + activation_bytes(config, SPEC) + free, 2)
+    found = resolve(config, SPEC, HELD, small).engine
     assert found.kv_tokens == int(free * 0.6) // KV_BYTES // 16 * 16
 
 
@@ -105,12 +115,13 @@ def test_contradictions_are_refused(config: EngineConfig, says: str) -> None:
 
 
 def test_what_does_not_fit_is_refused_with_what_would() -> None:
-    needs = "brook needs 789.2 KiB for its weights with --dtype bfloat16 --quant none and 64 MiB for activations"
+    activations = activation_bytes(EngineConfig(), SPEC)
+    needs = f"brook needs 789.2 KiB for its weights with --dtype bfloat16 --quant none and {size(activations)} for activations"
     with pytest.raises(CapacityError, match=f"^{needs}, but 1 MiB of memory are free"):
         resolve(EngineConfig(), SPEC, HELD, Machine(1 << 20, 2))
     with pytest.raises(CapacityError, match="^1 KiB of memory are left for the KV cache, not enough for one block of 16 tokens"):
-        resolve(EngineConfig(), SPEC, HELD, Machine(SPEC.num_parameters() * 4 + (64 << 20) + 1024, 2))
-    fits = ((1 << 30) - SPEC.num_parameters() * 4 - (64 << 20)) // KV_BYTES // 16 * 16
+        resolve(EngineConfig(), SPEC, HELD, Machine(SPEC.num_parameters() * 4 + activations + 1024, 2))
+    fits = ((1 << 30) - SPEC.num_parameters() * 4 - activations) // KV_BYTES // 16 * 16
     with pytest.raises(CapacityError, match=f"{fits:,} tokens would fit"):
         resolve(EngineConfig(kv_tokens=10**8), SPEC, HELD, Machine(1 << 30, 2))
 
@@ -159,12 +170,14 @@ def test_drafts_are_made_where_they_pay_unless_always_is_asked_for(propose: str)
 
 def test_what_drafts_is_counted_when_the_cache_is_sized() -> None:
     free = 10 << 20
-    machine = Machine(SPEC.num_parameters() * 4 + (64 << 20) + free, 2)
     config = EngineConfig(max_num_seqs=4096, propose="draft_model:model=x")
+    activations = activation_bytes(config, SPEC)
+    machine = Machine(SPEC.num_parameters() * 4 + activations + free, 2)
     found = resolve(config, SPEC, HELD, machine, DraftMemory(4 << 20, KV_BYTES))
     assert found.engine.kv_tokens == int((6 << 20) * 0.6) // (2 * KV_BYTES) // 16 * 16
     assert f"{KV_BYTES} of {2 * KV_BYTES:,} bytes a token for drafting" in found.reasons["kv_tokens"]
-    with pytest.raises(CapacityError, match=r", 10 MiB for --propose draft_model:model=x and 64 MiB for activations, but 74\.77 MiB of"):
+    says = f", 10 MiB for --propose draft_model:model=x and {size(activations)} for activations, but {size(machine.memory_bytes)} of"
+    with pytest.raises(CapacityError, match=says):
         resolve(config, SPEC, HELD, machine, DraftMemory(free, 0))
     fits = (6 << 20) // (2 * KV_BYTES) // 16 * 16
     with pytest.raises(CapacityError, match=f"{KV_BYTES} of {2 * KV_BYTES:,} bytes a token for drafting.*: {fits:,} tokens would fit"):
@@ -180,10 +193,18 @@ def test_what_drafts_is_as_large_as_it_was_told_to_be(propose: str, quant: str) 
     told = drafting_takes(config, found, choose(config, found))
     built = build(config)
     aux = getattr(built.engine._runner._drafter._proposer._proposer, "_aux", None)  # type: ignore[attr-defined]
-    taken = 0
+    needs = propose_table.load(propose.partition(":")[0]).needs
+    taken = 5 * needs.num_states * found.spec.hidden_size * 4 if needs.buffers else 0
     if aux is not None:
-        taken = aux.loaded.weight_bytes + aux.loaded.kv_bytes_per_token * aux.layout.num_blocks * aux.layout.block_size
+        taken += aux.loaded.weight_bytes + aux.loaded.kv_bytes_per_token * aux.layout.num_blocks * aux.layout.block_size
     assert told.fixed + 320 * told.per_token == taken
+
+
+def test_hidden_states_of_many_sequences_take_no_more_than_they_may() -> None:
+    config = EngineConfig(propose="eagle", max_num_seqs=5000)
+    found = find(config)
+    fixed = drafting_takes(config, found, choose(config, found)).fixed
+    assert STATE_BYTES < fixed < 2 * STATE_BYTES  # all of them would take 20 GB
 
 
 def test_a_draft_model_is_held_in_its_target_s_form() -> None:
@@ -239,7 +260,8 @@ def test_a_file_of_heads_is_taken_as_it_was_trained(tmp_path: Path) -> None:
     config = EngineConfig(model="brook", propose=f"medusa:path={tmp_path}", kv_tokens=320)
     found = find(config)
     aux = build(config).engine._runner._drafter._proposer._proposer._aux  # type: ignore[attr-defined]
-    assert drafting_takes(config, found, choose(config, found)).fixed == aux.loaded.weight_bytes
+    states = config.max_num_seqs * found.spec.hidden_size * 4
+    assert drafting_takes(config, found, choose(config, found)).fixed == aux.loaded.weight_bytes + states
     assert {name for name in aux.loaded.program.weights if name.endswith(".norm")} == {"0.norm", "1.norm"}
     with pytest.raises(UsageError, match=r"it holds 2 heads, 3 are asked for \(heads=2 takes those\)"):
         build(replace(config, propose=f"{config.propose},heads=3"))

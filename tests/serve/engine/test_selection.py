@@ -10,6 +10,7 @@ from penstock import LLM, SamplingParams
 from penstock.core.errors import RequestError
 from penstock.core.types import Output
 from penstock.serve.engine.requests import Request
+from penstock.serve.engine.selecting import on_thread
 from tests.serve.scorers.rewards import Rewards, rewards
 from tests.tiny import write_model
 
@@ -141,3 +142,14 @@ def test_drafts_of_answers_that_were_chosen_are_told(tmp_path_factory: pytest.Te
     assert [each.token_ids for each in output.outputs] == [each.token_ids for each in likeliest[:2]]
     assert all(each.drafting.passes > 0 for each in output.outputs)
     assert output.drafting.passes > sum(each.drafting.passes for each in output.outputs)
+
+
+def test_a_panic_while_answers_are_chosen_from_leaves_nobody_waiting() -> None:
+    class Panic(BaseException):
+        """As native code may raise it."""
+
+    def panic() -> None:
+        raise Panic("index out of bounds")
+
+    with pytest.raises(RuntimeError, match="Panic: index out of bounds"):
+        on_thread(panic).result(20)

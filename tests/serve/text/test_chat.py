@@ -231,6 +231,14 @@ def test_a_source_that_is_no_template_is_the_models_fault() -> None:
         _ = template("a\n{% if %}").compiled
 
 
+@pytest.mark.parametrize("source", [
+    "{{ 1 | nofilter }}", "{% for i in [1] %}" * 25 + "{% endfor %}" * 25, "{{ " + "(" * 999 + ")" * 999 + " }}"])
+def test_whatever_does_not_compile_is_no_template(source: str) -> None:
+    with pytest.raises(ModelError, match="is not jinja"):
+        template(source).check()
+    ChatTemplate({}, {}).check()
+
+
 def test_variables_of_the_request_win_but_not_over_its_fields() -> None:
     assert template("{{ bos_token }}{{ level }}").render([USER], bos_token="!", level=3) == "!3"
     with pytest.raises(RequestError, match="must not hold 'messages'") as refused:

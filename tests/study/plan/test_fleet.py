@@ -1,4 +1,5 @@
 """Several models over mixed devices."""
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,11 +10,11 @@ from penstock.core.errors import UsageError
 from penstock.core.hardware import Hardware
 from penstock.study.plan import here
 from penstock.study.plan.configuration import Configuration
-from penstock.study.plan.fleet import Fleet, Placement, Wish
+from penstock.study.plan.fleet import Fleet, Placement, Wish, undominated
 from penstock.study.plan.request import Request
 from penstock.study.plan.shared import shared
 
-PARTS = {name: Catalogue().part(name) for name in ("h100-sxm", "l4")}
+PARTS = {name: Catalogue().part(name) for name in ("h100-sxm", "l4", "rtx-4090")}
 SMALL = Configuration("l4", 1, 1, 1, "none", "auto", True, tpot_s=0.02, meets_slo=True, running=0.3, device_bytes=8e9)
 BIG = Configuration("h100-sxm", 4, 4, 1, "none", "auto", True, tpot_s=0.02, meets_slo=True, running=30.0, device_bytes=60e9)
 
@@ -44,6 +45,34 @@ def test_devices_of_a_replica_stand_in_one_node() -> None:
     for each in placements:
         assert len(each.devices) == 4 and len({fleet.devices[number].node for number in each.devices}) == 1
     assert len({number for each in placements for number in each.devices}) == 12
+
+
+@pytest.mark.parametrize("counts", [None, {"rtx-4090": 8}])
+@pytest.mark.parametrize(("ranks", "stages", "each"), [(4, 2, 4), (2, 4, 2), (8, 1, 1)])
+def test_a_replica_larger_than_a_node_has_each_stage_in_one(counts: dict[str, int] | None, ranks: int, stages: int, each: int) -> None:
+    """Where its stages stand its figures say: in different nodes. Ranks that a node has not enough devices for, they have in any."""
+    row = replace(BIG, hardware="rtx-4090", devices=8, tensor_parallel=ranks, pipeline_parallel=stages)
+    fleet, [found] = placed([wish(row)], counts)
+    nodes = Counter(fleet.devices[number].node for number in found.devices)
+    assert PARTS["rtx-4090"].node == 4 and len(found.devices) == 8 and all(count % each == 0 for count in nodes.values())
+
+
+def test_what_does_not_fit_a_node_needs_its_stages_in_one_each() -> None:
+    row = replace(BIG, hardware="rtx-4090", devices=8, pipeline_parallel=2)
+    _, [lost] = placed([wish(row)], {"rtx-4090": 7})
+    assert lost.reason == "needs 8 of rtx-4090, 4 of them in one node for each stage, and these are not free"
+    _, [lost] = placed([wish(replace(row, devices=16, replicas=2))], {"rtx-4090": 12})
+    assert lost.reason == "needs 16 of rtx-4090, 4 of them in one node for each stage of each replica, and these are not free"
+    _, [lost] = placed([wish(replace(row, tensor_parallel=8, pipeline_parallel=1))], {"rtx-4090": 7})
+    assert lost.reason == "needs 8 of rtx-4090, and these are not free"
+    fleet, [half, both] = placed([wish(replace(row, tensor_parallel=2, devices=4)), wish(row)], {"rtx-4090": 12})
+    assert len({fleet.devices[number].node for number in half.devices}) == 1 and len(both.devices) == 8, "a node's link is in its figures"
+
+
+def test_of_layouts_with_as_many_devices_those_that_need_less_of_a_node_are_tried_too() -> None:
+    row = replace(BIG, hardware="rtx-4090", devices=8, pipeline_parallel=2)
+    narrow = replace(row, tensor_parallel=2, pipeline_parallel=4)
+    assert undominated(Wish("m", [row, narrow, replace(row, chunk=512)], {}), PARTS) == [row, narrow]
 
 
 def test_what_there_is_no_device_for_is_told() -> None:

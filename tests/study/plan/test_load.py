@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from penstock.core.errors import UsageError
+from penstock.study.measure.datasets.traces import Row
 from penstock.study.plan.load import Asked, Load, load_of, read_trace, within_context
+from penstock.study.plan.rehearsal import calls_of
 
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:00:00.0000000,100,10
@@ -41,13 +43,25 @@ def test_requests_beyond_a_models_context_are_left_out_and_told(tmp_path: Path) 
     file.write_text(AZURE)
     rows = read_trace(str(file))
     load = load_of(Asked(traffic=str(file)), rows)
-    assert within_context(rows, load, 330) == (rows, load)
-    fitting, lighter = within_context(rows, load, 329)
+    assert within_context(rows, load, 330, None) == (rows, load)
+    fitting, lighter = within_context(rows, load, 329, None)
     assert [row.num_prompt for row in fitting] == [100, 200] and (lighter.input, lighter.output, lighter.most_tokens) == (150, 15, 220)
-    assert lighter.rate == load.rate and lighter.told.endswith("1 that take more than the model's context of 329 tokens are left out")
-    whole, told = within_context(rows, load, 200)  # one request is no trace: what it is asked for is said not to fit
+    left_out = "; 1 that take more than the model's context of 329 tokens are left out"
+    assert lighter.rate == 0.25 and lighter.told.endswith(f"0.5 a second on average{left_out}, which leaves 0.25 a second")
+    _, faster = within_context(rows, load_of(Asked(traffic=str(file), rate=7.0), rows), 329, 7.0)
+    assert faster.rate == 7 and faster.told.endswith(f", taken at 7{left_out}")
+    whole, told = within_context(rows, load, 200, None)  # one request is no trace: what it is asked for is said not to fit
     assert whole is rows and told.most_tokens == 330 and told.told.endswith("; 2 that take more than the model's context of 200 tokens are "
                                                                             "too many to be left out")
+
+
+def test_what_fits_the_context_comes_when_it_came() -> None:
+    """Not at the rate of the whole trace, which would squeeze its bursts and take more replicas."""
+    rows = [Row(float(at), 10_000 if at % 5 else 100, 10) for at in range(101)]
+    fitting, load = within_context(rows, load_of(Asked(traffic="trace"), rows), 8192, None)
+    assert load.rate == pytest.approx(0.2) and [call.at_s for call in calls_of(load, fitting, 3)] == pytest.approx([0.0, 5.0, 10.0])
+    fitting, load = within_context(rows, load_of(Asked(traffic="trace", rate=2.0), rows), 8192, 2.0)
+    assert [call.at_s for call in calls_of(load, fitting, 3)] == pytest.approx([0.0, 0.5, 1.0])
 
 
 def test_without_a_trace_lengths_are_given_or_usual() -> None:

@@ -2,21 +2,26 @@
 import itertools
 import json
 import statistics
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.compute.fitted import Fitted
+from penstock.core.catalogue.read import Catalogue
 from penstock.core.errors import UsageError
 from penstock.core.hardware import Hardware
 from penstock.study.measure.datasets.traces import Row
+from penstock.study.measure.samples import Sample
 from penstock.study.plan import here, refine, rehearsal, request
 from penstock.study.plan.calibrate import Calibration
+from penstock.study.plan.evaluate import rank
 from penstock.study.plan.load import Load
 from penstock.study.plan.search import frontier
-from penstock.study.plan.text import parts
+from penstock.study.plan.simulate.census import Census
+from penstock.study.plan.simulate.twin import Played
+from penstock.study.plan.text import cells, parts
 from tests.study.plan.timed import calibrated
 from tests.study.plan.traces import in_bursts, some_long
 
@@ -210,6 +215,15 @@ def test_rows_that_come_first_when_others_fall_behind_are_played(
 def test_the_best_says_if_others_were_played_and_it_was_not(ask: Any, kept_share: float | None, told: str) -> None:
     row = replace(ask("llama-2-7b", "l4", batch=1)[0], kept_share=kept_share)
     assert frontier(row, row, "meets the SLO", True).startswith(f"the cheapest that meets the SLO, by {told}: it was not played; ")
+
+
+def test_where_nothing_is_answered_a_token_has_no_cost(ask: Any) -> None:
+    row, load = ask("llama-2-7b", "l4", batch=1, input=16, output=16)[0], Load(16, 16, rate=1.0)
+    played = Played([Sample(0, 0.0), Sample(1, 10.0)], Census(), (0, 0))
+    none = refine.behind(row, played, load, Catalogue().part("l4"))
+    assert (none.output_tokens_per_s, none.usd_per_million_output_tokens) == (0, None) and none.usd_per_hour == row.usd_per_hour
+    assert sorted([none, row], key=rank) == [row, none] and cells(1, none)["$/M out"] == "-"
+    json.dumps(asdict(none), allow_nan=False)
 
 
 @pytest.mark.parametrize(("tokens", "block"), [(500, 16), (4095, 16), (4096, 32), (12_000, 64), (131_072, 1024)])

@@ -118,6 +118,32 @@ def test_apart_prompts_and_tokens_keep_their_pace() -> None:
     made = steady((1000, 100))
     queue = made.prefill(1.0)
     assert queue is not None and queue.service_s == pytest.approx(made.closed(1).ttft_s)
-    assert made.prefill(1.01 / queue.service_s) is None
+    assert queue.later(3.0).mean_s == pytest.approx(3 + queue.mean_s) and queue.later(3.0).service_s == queue.service_s
+    long = steady((4096, 100), chunk=512)
+    several = long.prefill(1.0)
+    assert several is not None and several.later(3.0).mean_s == pytest.approx(3 + several.mean_s)
+    assert long.prefill(1.01 / several.service_s) is None
     few, many = made.decode(1.0, 4096), made.decode(20.0, 4096)
     assert few is not None and many is not None and few[0] < many[0] and made.decode(20.0, 4) is None
+
+
+def test_short_prompts_apart_are_computed_together() -> None:
+    """To read the weights takes as long for one as for several."""
+    made = steady((64, 100))
+    alone, together = (timer().seconds(StepWork(((64, 64),) * count, count)) for count in (1, 4))
+    assert together < 1.3 * alone
+    queue = made.prefill(2 / alone)
+    assert queue is not None and queue.mean_s < 2 * alone and 0.5 < queue.busy < 1
+    most = 2048 / 64 / timer().seconds(StepWork(((64, 64),) * 32, 32))
+    assert made.prefill(0.99 * most) is not None and made.prefill(1.01 * most) is None
+
+
+@pytest.mark.parametrize("prompt", [130, 150])
+def test_what_keeps_up_does_not_wait_for_ever(prompt: int) -> None:
+    """Passes take one whole prompt and a part of another: their queue has the capacity that the rate is held against."""
+    made = steady((prompt, 20), 256)
+    most = 256 / prompt / timer().seconds(StepWork(((prompt, prompt), (256 - prompt, 256 - prompt)), 2))
+    for share, passes in ((0.5, 3), (0.8, 6)):
+        point = made.open(share * most, 4096)
+        assert point is not None and point.ttft_s < passes * point.queue.service_s
+    assert made.open(1.05 * most, 4096) is None

@@ -28,7 +28,7 @@ OPTIONS = {"whitespace_pattern": None, "disable_any_whitespace": False, "disable
 
 
 class Compiler:
-    """Thread-safe. Threads that request the same new grammar at once may both compile it."""
+    """Thread-safe. Threads that request the same new grammar at once may both compile it, and get the one that was ready first."""
 
     def __init__(self, structures: Mapping[str, Structure], vocabulary: Vocabulary, max_len: int) -> None:
         """`structures`: by the field of StructuredOutputsParams that they read. `max_len`: tokens of a prompt and its answer together."""
@@ -48,8 +48,7 @@ class Compiler:
         wanted = self.checked(wanted)
         compiled = self.known(wanted)
         if compiled is None:
-            compiled = self._compile(wanted, Effort(pause))
-            self._keep(compiled)
+            compiled = self._first(self._compile(wanted, Effort(pause)))
         return compiled
 
     def prepare(self, params: SamplingParams) -> tuple[SamplingParams, Compiled | None]:
@@ -63,8 +62,8 @@ class Compiler:
         """The grammar if it is compiled already, else None. `wanted`: from `checked`."""
         with self._lock:
             compiled = self._live.get(wanted)
-            if compiled is not None and wanted in self._kept:
-                self._kept.move_to_end(wanted)
+            if compiled is not None:
+                self._use(compiled)
             return compiled
 
     def checked(self, wanted: StructuredOutputsParams) -> StructuredOutputsParams:
@@ -84,9 +83,11 @@ class Compiler:
         return dataclasses.replace(wanted, **{names[0]: self._structures[names[0]].checked(getattr(wanted, names[0]))})
 
     def matcher(self, params: SamplingParams, output: Sequence[int] = ()) -> Matcher:
-        """A matcher for a sequence whose parameters have a structure, advanced over the output that it has already."""
+        """A matcher for a sequence whose parameters have a structure, advanced over the output that it has already. `params`: from
+        `prepare`. Nothing is compiled as long as somebody holds what `prepare` returned with them."""
         assert params.structured_outputs is not None
-        matcher = Matcher(self.compile(params.structured_outputs), self.vocabulary, params)
+        compiled = self.known(params.structured_outputs) or self.compile(params.structured_outputs)
+        matcher = Matcher(compiled, self.vocabulary, params)
         matcher.take(output)
         return matcher
 
@@ -121,17 +122,23 @@ class Compiler:
             raise RequestError("nothing but an empty answer is possible" if start.is_accepting() else "no answer is possible", FIELD)
         return Compiled(wanted, len(grammar), body, lambda: self.vocabulary.matcher(grammar), start)
 
-    def _keep(self, compiled: Compiled) -> None:
-        """Adds a grammar to the cache, and drops the least recently used ones beyond its limit."""
+    def _first(self, compiled: Compiled) -> Compiled:
+        """The one that all requests for this grammar share: this one, unless another thread was faster."""
         with self._lock:
-            self._live[compiled.wanted] = compiled
-            if compiled.wanted in self._kept:
-                return
-            self._kept[compiled.wanted] = compiled
-            self._kept_size += compiled.size + OVERHEAD
-            while self._kept_size > KEPT and len(self._kept) > 1:
-                _, oldest = self._kept.popitem(last=False)
-                self._kept_size -= oldest.size + OVERHEAD
+            compiled = self._live.setdefault(compiled.wanted, compiled)
+            self._use(compiled)
+            return compiled
+
+    def _use(self, compiled: Compiled) -> None:
+        """Adds a grammar to the cache as the latest used, and drops the least recently used ones beyond its limit. With the lock."""
+        if compiled.wanted in self._kept:
+            self._kept.move_to_end(compiled.wanted)
+            return
+        self._kept[compiled.wanted] = compiled
+        self._kept_size += compiled.size + OVERHEAD
+        while self._kept_size > KEPT and len(self._kept) > 1:
+            _, oldest = self._kept.popitem(last=False)
+            self._kept_size -= oldest.size + OVERHEAD
 
 
 def check_options(wanted: StructuredOutputsParams, body: Written) -> None:

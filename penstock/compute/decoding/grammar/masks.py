@@ -34,7 +34,7 @@ class Masks:
         self._width = width
         self._buffer = self._allocate(0)
         self._work: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
-        self._done: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         self._num_rows: int | None = None  # of the masks that are being computed
         self._thread: threading.Thread | None = None
 
@@ -72,12 +72,12 @@ class Masks:
 Work = tuple[Sequence[Path], Array]
 
 
-def serve(work: queue.SimpleQueue[Work | None], done: queue.SimpleQueue[Exception | None]) -> None:
+def serve(work: queue.SimpleQueue[Work | None], done: queue.SimpleQueue[BaseException | None]) -> None:
     """The thread's loop: computes masks until it gets None, and reports each as done, or failed."""
     while (given := work.get()) is not None:
         try:
             fill(*given)
-        except Exception as error:  # raised by `take`
+        except BaseException as error:  # raised by `take`; a panic of native code is no Exception
             done.put(error)
         else:
             done.put(None)

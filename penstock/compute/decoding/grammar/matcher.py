@@ -160,10 +160,6 @@ class Matcher:
             return self._matcher.compute_ff_tokens()
         return self._odds.expect(self._ahead.tokens() if self.alone else [])
 
-    def stands_behind(self, tokens: Sequence[int]) -> bool:
-        """Whether these are all the tokens that were taken."""
-        return self._taken == list(tokens)
-
     def _change_ends(self, mask: Array) -> None:
         if any(mask[token >> 5] >> (token & 31) & 1 for token in self._eos):
             if self._mutes_eos:

@@ -97,7 +97,6 @@ class Host(Protocol):
 
     spec: ModelSpec  # of the target
     max_num_seqs: int
-    max_model_len: int
     kv_tokens: int  # capacity of the target's KV cache
     sampler: Sampler
 

@@ -29,7 +29,7 @@ class Medusa:
         k: int = 8  # maximum number of drafts
         width: int = 8  # likeliest tokens of each head that are considered
 
-    needs = Needs(buffers=("hidden",), tree_masks=True)
+    needs = Needs(buffers=("hidden",), num_states=1, tree_masks=True)
 
     def __init__(self, options: Options, host: Host) -> None:
         """Raises UsageError for options out of range, for fewer heads, and for heads of another model."""

@@ -24,10 +24,12 @@ class FolderCheckpoint:
         self.where = str(folder)
         self.config: Mapping[str, Any] = read_config(folder)
         self._files: dict[str, TensorFile] = {}  # by tensor
+        self._parts: list[TensorFile] = []
         for path, promised in weight_files(folder).items():
             if not path.is_file():
                 raise ModelError(f"{path} is missing: {INDEX} says that it holds {len(promised)} tensors, such as {min(promised)}")
             file = TensorFile(path)
+            self._parts.append(file)
             self._files = dict.fromkeys(file.names(), file) | self._files | dict.fromkeys(promised, file)  # the index decides
             lacking = [name for name in promised if name not in file.names()]
             if lacking:
@@ -56,10 +58,10 @@ class FolderCheckpoint:
         return tensor.reshape(-1, tensor.shape[-1])[start:stop]
 
     def fingerprint(self) -> bytes:
-        return b"".join(file.fingerprint() for file in dict.fromkeys(self._files.values()))
+        return b"".join(file.fingerprint() for file in self._parts)
 
     def release(self) -> None:
-        for file in dict.fromkeys(self._files.values()):
+        for file in self._parts:
             file.release()
 
 

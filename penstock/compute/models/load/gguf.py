@@ -32,11 +32,11 @@ class GgufCheckpoint:
     def __init__(self, path: Path) -> None:
         """Raises ModelError when the file or a part is missing or broken, and for an architecture or metadata that is not supported."""
         self.where = str(path)
-        files = open_parts(path)
-        self.metadata: Metadata = files[0].metadata
+        self._parts = open_parts(path)
+        self.metadata: Metadata = self._parts[0].metadata
         self._files: dict[str, GgufFile] = {}  # by tensor, as the file calls it
         self._tensors: dict[str, Tensor] = {}
-        for file in files:
+        for file in self._parts:
             repeated = next((name for name in file.tensors if name in self._files), None)
             if repeated is not None:
                 raise ModelError(f"{file.path} repeats {repeated}, which {self._files[repeated].path} has")
@@ -83,10 +83,10 @@ class GgufCheckpoint:
         return rows.view(kind.layout) if kind.unpack is None else gguf_blocks.codes(kind, rows)
 
     def fingerprint(self) -> bytes:
-        return b"".join(file.fingerprint() for file in dict.fromkeys(self._files.values()))
+        return b"".join(file.fingerprint() for file in self._parts)
 
     def release(self) -> None:
-        for file in dict.fromkeys(self._files.values()):
+        for file in self._parts:
             file.release()
 
     def _rows(self, piece: Piece, start: int = 0, stop: int | None = None) -> tuple[gguf_blocks.Format, Array]:

@@ -11,12 +11,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from penstock.compute.models.load.gguf_blocks import Format
 from penstock.compute.models.load.gguf_metadata import STRING, Cut, Metadata, Value, end_of, read_value
 from penstock.compute.models.load.gguf_types import FORMATS, UNREAD
-from penstock.compute.models.load.tensorfile import check_fetched, fingerprint, release
+from penstock.compute.models.load.mapped import Mapped
+from penstock.compute.models.load.tensorfile import check_fetched, fingerprint
 from penstock.core.errors import ModelError
 
 Array = Any
@@ -46,28 +45,23 @@ class GgufFile:
     def __init__(self, path: Path) -> None:
         """Reads the header. Raises ModelError when it is broken, when the file ends before its last tensor, and for types unknown here."""
         self.path = path
-        try:
-            self._bytes = np.memmap(path, dtype=np.uint8, mode="r")
-        except OSError as error:
-            raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
-        except ValueError:
-            raise ModelError(f"{path} cannot be read: it is empty") from None
-        check_fetched(self._bytes, path)
-        parser = Parser(self._bytes, path)
+        self._mapped = Mapped(path)
+        check_fetched(self._mapped.bytes, path)
+        parser = Parser(self._mapped.bytes, path)
         self.metadata: Metadata = parser.metadata
         self.tensors: Mapping[str, Tensor] = parser.tensors
 
     def rows(self, name: str) -> Array:
         """The bytes of a tensor, read only: uint8 [all dimensions but the last, bytes of a row]. Of a plain vector, each value is a row."""
         tensor = self.tensors[name]
-        return self._bytes[tensor.start : tensor.end].reshape(-1, tensor.row_bytes)
+        return self._mapped.span(tensor.start, tensor.end).reshape(-1, tensor.row_bytes)
 
     def fingerprint(self) -> bytes:
         begin = min((tensor.start for tensor in self.tensors.values()), default=0)
         return fingerprint(self.path, begin, [(tensor.start, tensor.end) for tensor in self.tensors.values()])
 
     def release(self) -> None:
-        release(self._bytes)
+        self._mapped.release()
 
 
 def is_gguf(path: Path) -> bool:

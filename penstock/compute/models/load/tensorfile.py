@@ -5,7 +5,6 @@ The format: https://github.com/huggingface/safetensors. Read here without the li
 import hashlib
 import json
 import math
-import mmap
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -16,6 +15,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from penstock.compute.models.load.mapped import Mapped
 from penstock.core.errors import ModelError
 
 Array = Any
@@ -40,14 +40,9 @@ class TensorFile:
     def __init__(self, path: Path) -> None:
         """Reads the header. Raises ModelError when it cannot be read or the file ends before its last tensor."""
         self.path = path
-        try:
-            self._bytes = np.memmap(path, dtype=np.uint8, mode="r")
-        except OSError as error:
-            raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
-        except ValueError:
-            raise ModelError(f"{path} cannot be read: it is empty") from None
-        self._entries = entries(self._bytes, path)
-        self.metadata: Mapping[str, str] = header(self._bytes).get("__metadata__", {})
+        self._mapped = Mapped(path)
+        self._entries = entries(self._mapped.bytes, path)
+        self.metadata: Mapping[str, str] = header(self._mapped.bytes).get("__metadata__", {})
 
     def names(self) -> Collection[str]:
         return self._entries.keys()
@@ -67,28 +62,21 @@ class TensorFile:
         entry = self._entries[name]
         if entry.dtype not in DTYPES:
             raise ModelError(f"{name} in {self.path} is stored as {entry.dtype}; known: {', '.join(DTYPES)}")
-        return self._bytes[entry.start : entry.end].view(DTYPES[entry.dtype]).reshape(entry.shape)
+        return self._mapped.span(entry.start, entry.end).view(DTYPES[entry.dtype]).reshape(entry.shape)
 
     def octets(self, name: str) -> Array:
         """A tensor of bytes, uint8. Raises ModelError for any other."""
         entry = self._entries[name]
         if entry.dtype != "U8" or math.prod(entry.shape) != entry.end - entry.start:
             raise ModelError(f"{name} in {self.path} is stored as {entry.dtype}, where bytes (U8) are needed")
-        return self._bytes[entry.start : entry.end].reshape(entry.shape)
+        return self._mapped.span(entry.start, entry.end).reshape(entry.shape)
 
     def fingerprint(self) -> bytes:
         begin = min((entry.start for entry in self._entries.values()), default=0)
         return fingerprint(self.path, begin, [(entry.start, entry.end) for entry in self._entries.values()])
 
     def release(self) -> None:
-        release(self._bytes)
-
-
-def release(mapped: Array) -> None:
-    """Unmaps the pages of a file that were read, and those that the system has mapped around them."""
-    inner = getattr(mapped, "_mmap", None)
-    if inner is not None and hasattr(inner, "madvise"):
-        inner.madvise(mmap.MADV_DONTNEED)
+        self._mapped.release()
 
 
 def fingerprint(path: Path, begin: int, spans: Iterable[tuple[int, int]]) -> bytes:

@@ -9,6 +9,7 @@ from starlette.types import Receive, Scope, Send
 from penstock.core.errors import RequestError
 from penstock.serve.api.dashboard.feed import Feed, Watcher
 from penstock.serve.api.dashboard.html import page
+from penstock.serve.api.limits import hung_up
 from penstock.serve.api.parts import Desk
 from penstock.serve.api.stream import HEADERS, Patience
 
@@ -73,11 +74,6 @@ class Updates(Response):
             return await asyncio.wait_for(self._watcher.updates.get(), LOOK_S)
         except TimeoutError:
             return ""
-
-
-async def hung_up(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 def chunk(text: str) -> dict[str, Any]:

@@ -104,7 +104,7 @@ class Picture:
             "now": {"running": gauges.num_running, "waiting": gauges.num_waiting, "kv_used": gauges.kv_blocks_used,
                     "kv_cached": gauges.kv_blocks_cached, "kv_total": gauges.kv_blocks_total},
             "rates": rates(recent), "cache": figures.cache(look),
-            "latency": figures.requests(lanes.entries(), lanes.ended, now),
+            "latency": figures.requests(lanes.entries(), lanes.ended, now), "late": figures.late(gauges, now),
             "limit": {"kind": limit.name, "sentence": limit.sentence, "share": limit.share, "reached": limit.reached},
             "points": points(recent),
             "history": figures.remember(now, gauges.num_running, gauges.num_waiting, kv_share),

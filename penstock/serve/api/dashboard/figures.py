@@ -8,6 +8,7 @@ from typing import Any
 from penstock.core.events import StepRecord
 from penstock.core.hardware import Hardware
 from penstock.serve.api.dashboard.lanes import Entry
+from penstock.serve.engine.requests import Gauges
 from penstock.serve.engine.watch import Look, Seen
 
 RATE_S = 2.0
@@ -144,6 +145,20 @@ def percentile(ordered: Sequence[float], percent: int) -> float | None:
     return ordered[math.ceil(percent / 100 * len(ordered)) - 1] if ordered else None
 
 
+class Growth:
+    """By how much counts, which never fall, have grown within the last minute."""
+
+    def __init__(self) -> None:
+        self._counts: deque[tuple[float, tuple[int, ...]]] = deque()
+
+    def of(self, at_s: float, *counts: int) -> tuple[int, ...]:
+        """They are so many now. Times never fall either."""
+        self._counts.append((at_s, counts))
+        while self._counts[0][0] < at_s - LATENCY_S:
+            self._counts.popleft()
+        return tuple([now - then for now, then in zip(counts, self._counts[0][1], strict=True)])
+
+
 class Figures:
     """Fed with updates by one thread: steps, then the state that they left."""
 
@@ -152,7 +167,7 @@ class Figures:
         self._compute_type = compute_type
         self._last_s: float | None = None
         self._stretches: deque[Stretch] = deque()
-        self._looks: deque[tuple[float, int, int, int]] = deque()  # time, queried, hit, evicted
+        self._cached, self._late = Growth(), Growth()
         self._second = Stretch()
         self.history: deque[list[float]] = deque(maxlen=HISTORY_S)  # [time, output/s, prompt/s, running, waiting, KV share], one a second
         self.ttft, self.tpot = Latencies(), Latencies()
@@ -198,14 +213,13 @@ class Figures:
 
     def cache(self, look: Look) -> dict[str, Any]:
         """Of the prompt tokens looked up in the last minute the share that was found, and cached blocks that made room."""
-        self._looks.append((look.at_s, look.num_queried, look.num_hit, look.num_evicted))
-        while self._looks[0][0] < look.at_s - LATENCY_S:
-            self._looks.popleft()
-        _, queried, hit, evicted = self._looks[0]
-        queried = look.num_queried - queried
-        return {
-            "hit_rate": (look.num_hit - hit) / queried if queried else None, "evicted": look.num_evicted,
-            "evicted_minute": look.num_evicted - evicted}
+        queried, hit, evicted = self._cached.of(look.at_s, look.num_queried, look.num_hit, look.num_evicted)
+        return {"hit_rate": hit / queried if queried else None, "evicted": look.num_evicted, "evicted_minute": evicted}
+
+    def late(self, gauges: Gauges, now: float) -> dict[str, Any]:
+        """Requests of the last minute that could not be served in time: refused, or put last."""
+        refused, deferred = self._late.of(now, gauges.num_refused, gauges.num_deferred)
+        return {"refused": refused, "deferred": deferred}
 
     def _first_token(self, entry: Entry, now: float) -> None:
         first = entry.first

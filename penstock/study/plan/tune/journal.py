@@ -1,7 +1,7 @@
 """What was found so far, in a file of JSON lines: a search that is run again finds there what it would have to measure, and goes on.
 
-The first line holds the arguments. A line is on the disk before its answer is used; half a line at the end, as a crash leaves it, is
-taken away. A file without an answer is as good as none, and is removed in the end.
+The first line holds the arguments, and what was so when the search began. A line is on the disk before its answer is used; half a line at
+the end, as a crash leaves it, is taken away. A file without an answer is as good as none, and is removed in the end.
 """
 import fcntl
 import json
@@ -19,15 +19,17 @@ Found = dict[str, Any]
 
 
 class Journal:
-    """`num_recalled` answers came out of the file, `num_made` were made."""
+    """`num_recalled` answers came out of the file, `num_made` were made. `begun`: numbers as they were when the search began, whatever they
+    are when it goes on."""
 
-    def __init__(self, path: Path, asked: Mapping[str, Any], restart: bool = False) -> None:
-        """`asked`: the arguments, by the names that a user knows. `restart` forgets what the file holds.
+    def __init__(self, path: Path, asked: Mapping[str, Any], restart: bool = False, begun: Mapping[str, int] | None = None) -> None:
+        """`asked`: the arguments, by the names that a user knows. `restart` forgets what the file holds. `begun`: as it is now.
 
         Raises UsageError where the file is of other arguments, is none of ours or is in use, PenstockError where it cannot be written.
         """
         self.path = path
         self.num_recalled = self.num_made = 0
+        self.begun = dict(begun or {})
         try:
             self._file: BinaryIO = open(path, "ab+")  # noqa: SIM115
         except OSError as error:
@@ -88,9 +90,10 @@ class Journal:
             raise self._foreign()
         if len(lines) < 2:
             self._file.truncate(0)
-            self._write({"format": FORMAT, "asked": asked})
+            self._write({"format": FORMAT, "asked": asked, "begun": self.begun})
             return {}
         self._check(head["asked"], asked)
+        self.begun |= self._begun(head.get("begun", {}))  # none in files of earlier versions
         self._file.truncate(len(whole))
         return {line["key"]: line["found"] for line in lines[1:]}
 
@@ -102,6 +105,11 @@ class Journal:
         if not isinstance(found, dict) or not ("asked" in found or (isinstance(found.get("key"), str) and "found" in found)):
             raise self._foreign()
         return found
+
+    def _begun(self, told: Any) -> dict[str, int]:
+        if not isinstance(told, dict) or not all(name in self.begun and type(number) is int for name, number in told.items()):
+            raise self._foreign()
+        return told
 
     def _foreign(self) -> UsageError:
         return UsageError(f"{self.path} is not the state of a search: give another --output, or --restart to overwrite it")

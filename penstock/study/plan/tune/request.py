@@ -1,6 +1,6 @@
 """From what a user asks for to an answer in a file: checked, searched, written."""
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,16 +59,23 @@ def tune(request: Request, watchers: Watchers) -> Tuned:
     asked = {**{f"--{name.replace('_', '-')}": value for name, value in (options | dict(request.said)).items()}, "machine": where}
     engines = Engines(request.engine, request.traffic, request.goal, watchers)
     engines.check()
-    found = levers(request.engine, engines.resolved(Setting()), request.choices, num_cpus(), request.only)
+    resolved = engines.resolved(Setting())
+    found = levers(request.engine, resolved, request.choices, num_cpus(), request.only)
     terms = Terms(
         request.budget, request.goal.searches, request.goal.start_rate, request.traffic.is_made_up() and not request.traffic.text,
         request.finalists, request.pairs, request.traffic.arrivals.users is not None)
     if request.only:
         check_any(request.only, found, terms)
     asked |= {"weights (digest)": engines.weights(), "requests (digest)": request.traffic.digest()}
-    with Journal(request.output.with_name(request.output.name + STATE), asked, request.restart) as journal:
+    state, cache = request.output.with_name(request.output.name + STATE), {"kv_tokens": resolved.kv_tokens or 0}
+    with Journal(state, asked, request.restart, cache) as journal:
         if len(journal):
             watchers.say(f"going on: {len(journal)} answers are in {journal.path}")
+            begun = journal.begun["kv_tokens"]
+            if begun != resolved.kv_tokens:
+                watchers.say(f"the engine's own KV cache holds {resolved.kv_tokens:,} tokens in the memory that is free now, and held "
+                             f"{begun:,} when the search began")
+            found = levers(request.engine, replace(resolved, kv_tokens=begun), request.choices, num_cpus(), request.only)
         outcome = Search(found, terms, engines, journal, watchers.say).run()
         told = {name: str(value) for name, value in asked.items()}
         write(request.output, text(outcome, request.engine, request.goal.slo, told))

@@ -3,10 +3,12 @@ import pickle
 import subprocess
 import sys
 import threading
+from typing import Any
 
 import pytest
 
 from penstock.compute.decoding.grammar import compiler as module
+from penstock.compute.decoding.grammar.compiled import Compiled
 from penstock.compute.decoding.grammar.stack import deeply
 from penstock.core.types import SamplingParams
 from penstock.core.types import StructuredOutputsParams as Wanted
@@ -57,18 +59,38 @@ def test_parameters_are_prepared() -> None:
 
 def test_many_threads_may_ask_at_once() -> None:
     made = compiler()
-    found: list[object] = []
+    found: list[Compiled] = []
     asked = [Wanted(regex=f"[a-{end}]+") for end in "bcdefgh"]
 
     def ask() -> None:
-        found.extend([made.compile(each).wanted for each in asked])
+        found.extend([made.compile(each) for each in asked])
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 4 * len(asked) and set(found) == {made.checked(each) for each in asked}
+    assert len(found) == 4 * len(asked) and {each.wanted for each in found} == {made.checked(each) for each in asked}
+    assert {id(each) for each in found} == {id(each) for each in made._kept.values()}
+
+
+def test_of_two_that_were_compiled_at_once_the_first_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, wanted = compiler(), Wanted(regex="[a-z]+")
+    compile_it = made._compile
+
+    def beside(*given: Any) -> Compiled:
+        monkeypatch.setattr(made, "_compile", compile_it)
+        first.append(made.compile(wanted))
+        return compile_it(*given)
+
+    first: list[Compiled] = []
+    monkeypatch.setattr(made, "_compile", beside)
+    second = made.compile(wanted)
+    assert second is first[0] and made.known(made.checked(wanted)) is second
+    del second
+    first.clear()
+    gc.collect()
+    assert made.known(made.checked(wanted)) is not None
 
 
 def test_a_tokenizer_that_adds_a_space_spells_the_text_all_the_same() -> None:

@@ -71,3 +71,25 @@ def test_among_some_rows_each_keeps_its_own(seed: int) -> None:
         among = masks.among(some)
         assert {some[row]: mask.tolist() for row, mask in zip(among.rows, among.allowed, strict=True)} == {
             row: masks.allowed[rows.index(row)].tolist() for row in some if row in rows}
+
+
+class Panic(BaseException):
+    """As native code may raise it."""
+
+
+class Panicking:
+    """A matcher whose native half is broken."""
+
+    def fill(self, mask: np.ndarray) -> None:
+        raise Panic("index out of bounds")
+
+
+def test_a_panic_is_raised_there_too_and_leaves_nobody_waiting() -> None:
+    masks = Masks(WIDTH)
+    masks.begin([Path(Panicking())])  # type: ignore[arg-type]
+    assert masks._thread is not None
+    with pytest.raises(Panic):
+        raise masks._done.get(timeout=20) or AssertionError
+    masks._num_rows = None
+    masks.begin([path("a", wanted=Wanted(regex="ab"))])
+    assert masks._thread.is_alive() and places(masks.take()[0]) == [ord("b")]

@@ -190,11 +190,6 @@ def test_an_answer_ends_whose_mask_takes_too_long(monkeypatch: pytest.MonkeyPatc
     assert matcher.take(TOKENS.encode("name")) == 1 and matcher.ended == "abort"
 
 
-def test_it_knows_what_it_stands_behind() -> None:
-    ids = TOKENS.encode('{"name')
-    assert at('{"name').stands_behind(tuple(ids)) and not at('{"name').stands_behind(ids[:-1])
-
-
 def test_a_lexer_that_is_full_of_other_answers_is_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every answer comes to states of its own; all of a grammar share them."""
     monkeypatch.setattr(Vocabulary, "_limits", LLParserLimits(max_lexer_states=150, verbose_errors=False))

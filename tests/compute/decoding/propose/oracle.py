@@ -73,7 +73,7 @@ class Host:
     spec = Head.spec
 
     def __init__(self, kv_tokens: int = 4096, max_num_seqs: int = 8) -> None:
-        self.kv_tokens, self.max_num_seqs, self.max_model_len = kv_tokens, max_num_seqs, 4096
+        self.kv_tokens, self.max_num_seqs = kv_tokens, max_num_seqs
         self.sampler = Sampler([])
         self.aux: Head | None = None
         self.asked: tuple[str | None, str] | None = None

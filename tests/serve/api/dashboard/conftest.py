@@ -20,6 +20,7 @@ from penstock.serve.api.parts import Parts
 from penstock.serve.api.server import bind, create_app, make_server
 from penstock.serve.engine.build import build
 from penstock.serve.engine.loop import Loop
+from tests.serve.api.dashboard.browser import Browser, find_browser
 from tests.tiny import write_model
 
 ROOF = Hardware("a test's machine", {1 << 16: 4e10, 1 << 28: 2e10}, {"fp32": 1e11})
@@ -105,3 +106,22 @@ def served(folder: Path) -> Iterator[Served]:
     running = serve(folder)
     yield running
     running.stop()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    path = find_browser()
+    assert path is not None
+    opened = Browser(path, tmp_path_factory.mktemp("profile"))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def live(browser: Browser, served: Served) -> Browser:
+    """The page with its key, and data."""
+    browser.open(served.url + "/")
+    browser.evaluate(f"sessionStorage.setItem('penstock.key', '{KEY}'); localStorage.clear(); 1")
+    browser.open(served.url + "/")
+    browser.until("document.getElementById('status').dataset.state === 'live'")
+    return browser

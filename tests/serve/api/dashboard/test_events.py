@@ -12,7 +12,7 @@ import pytest
 
 from penstock.core.clock import MonotonicClock
 from penstock.core.errors import OverloadedError
-from penstock.serve.api.dashboard.feed import MAX_UNREAD, MAX_WATCHERS, Feed, Subject, Watcher
+from penstock.serve.api.dashboard.feed import MAX_UNREAD, MAX_WATCHERS, Feed, Picture, Subject, Watcher
 from penstock.serve.engine.requests import Gauges, Health
 from penstock.serve.engine.watch import Look, Watch
 from tests.serve.api.dashboard.conftest import KEY, Served, serve
@@ -181,6 +181,20 @@ def test_a_watcher_who_does_not_read_holds_a_few_updates_and_no_more() -> None:
         feed.leave(watcher)
 
     asyncio.run(go())
+
+
+def test_those_who_could_not_be_served_in_time_are_told_of() -> None:
+    class Refusing(Still):
+        num_refused = 3
+
+        def gauges(self) -> Gauges:
+            return Gauges(num_refused=self.num_refused, num_deferred=1)
+
+    engine, look = Refusing(8), Look(0.0, (), (), [0] * 8, 0, (), 0, 0)
+    picture = Picture(Subject(engine, MonotonicClock(), None, "fp32", 16))
+    assert picture.update([], 0, look)["late"] == {"refused": 0, "deferred": 0}
+    engine.num_refused = 5
+    assert picture.update([], 0, look)["late"] == {"refused": 2, "deferred": 0}
 
 
 def test_too_many_watchers_are_refused() -> None:

@@ -7,6 +7,7 @@ from penstock.core.hardware import Hardware
 from penstock.serve.api.dashboard.figures import Figures, Latencies, Part, Sample, Stretch, percentile
 from penstock.serve.api.dashboard.limit import Binding, points, roof
 from penstock.serve.engine.binding import ARRIVALS, PREFILL_COMPUTE, WEIGHT_BANDWIDTH, Limit
+from penstock.serve.engine.requests import Gauges
 from penstock.serve.engine.tally import UNMEASURED
 from tests.decide.builders import make_seq
 from tests.serve.api.dashboard.steps import Watched
@@ -144,3 +145,11 @@ def test_a_requests_latencies_are_its_own() -> None:
     ended = figures.requests(rig.lanes.entries(), rig.lanes.ended, rig.clock.now())
     assert ended["ttft"]["n"] == 1 and ended["tpot"]["n"] == 1 and ended["tpot"]["p50"] == pytest.approx(4.5 / 4)
     assert figures.cache(rig.look()) == {"hit_rate": None, "evicted": 0, "evicted_minute": 0}
+
+
+def test_those_who_could_not_be_served_in_time_are_counted_for_a_minute() -> None:
+    figures = Figures(None, "fp32")
+    assert figures.late(Gauges(num_refused=7, num_deferred=2), 0.0) == {"refused": 0, "deferred": 0}  # before anybody watched
+    assert figures.late(Gauges(num_refused=9, num_deferred=2), 10.0) == {"refused": 2, "deferred": 0}
+    assert figures.late(Gauges(num_refused=9, num_deferred=3), 60.0) == {"refused": 2, "deferred": 1}
+    assert figures.late(Gauges(num_refused=9, num_deferred=3), 70.1) == {"refused": 0, "deferred": 0}

@@ -2,7 +2,6 @@
 import json
 import math
 import re
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,25 +14,6 @@ from tests.serve.api.dashboard.conftest import ASK, KEY, Served, serve
 WINDOWS = {"phone": (390, 844, 2), "laptop": (1366, 768, 1), "4K": (3840, 2160, 1)}
 needs_browser = pytest.mark.skipif(find_browser() is None, reason=MISSING)
 PLACED = "document.documentElement.scrollWidth <= innerWidth"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    path = find_browser()
-    assert path is not None
-    opened = Browser(path, tmp_path_factory.mktemp("profile"))
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def live(browser: Browser, served: Served) -> Browser:
-    """The page with its key, and data."""
-    browser.open(served.url + "/")
-    browser.evaluate(f"sessionStorage.setItem('penstock.key', '{KEY}'); localStorage.clear(); 1")
-    browser.open(served.url + "/")
-    browser.until("document.getElementById('status').dataset.state === 'live'")
-    return browser
 
 
 class Tags(HTMLParser):
@@ -111,6 +91,19 @@ def test_a_request_is_seen_everywhere(live: Browser, served: Served) -> None:
       return new Set(new Uint32Array(pixels.buffer)).size;
     })()"""
     assert live.evaluate(drawn) > 10 and not live.complaints
+
+
+@needs_browser
+def test_those_who_were_refused_are_told_of_beside_those_who_were_served(live: Browser) -> None:
+    live.press("p")
+    told = live.evaluate("""[[8, { refused: 7, deferred: 0 }], [0, { refused: 1200, deferred: 1 }], [8, { refused: 0, deferred: 0 }]]
+      .map(([n, late]) => {
+        latencies.ttft.show({ n, p50: 0.1, p90: 0.1, p99: 0.1, slo: 0.2, asked: n, met: n / 2, span_s: 60 }, late);
+        return document.querySelector("#ttft .told").textContent;
+      })""")
+    live.press("p")
+    assert [text.replace("\u202f", "") for text in told] == [
+        "50.0% of 8 kept theirs · 7 refused", "1,200 refused · 1 deferred", "50.0% of 8 kept theirs"]
 
 
 @needs_browser

@@ -25,6 +25,31 @@ def test_what_was_made_is_recalled(tmp_path):
         assert (journal.num_recalled, journal.num_made, len(journal)) == (1, 0, 1)
 
 
+def test_what_was_so_when_a_search_began_stays_so(tmp_path):
+    def opened(cache, restart=False):
+        with Journal(tmp_path / "state", ASKED, restart, {"kv_tokens": cache}) as journal:
+            return journal.begun
+
+    assert opened(1) == {"kv_tokens": 1} and opened(2) == {"kv_tokens": 2}, "nothing was found yet"
+    with Journal(tmp_path / "state", ASKED, begun={"kv_tokens": 3}) as journal:
+        journal.recall("a", made(1))
+    assert opened(4) == {"kv_tokens": 3} == opened(5) and opened(6, restart=True) == {"kv_tokens": 6}
+
+
+def test_a_file_without_what_was_so_goes_on_as_it_is_now(tmp_path):
+    (tmp_path / "state").write_text(json.dumps({"format": 1, "asked": ASKED}) + '\n{"key": "a", "found": {"value": 1}}\n')
+    with Journal(tmp_path / "state", ASKED, begun={"kv_tokens": 3}) as journal:
+        assert journal.recall("a", never) == {"value": 1} and journal.begun == {"kv_tokens": 3}
+
+
+@pytest.mark.parametrize("begun", [3, {"kv_tokens": "3"}, {"kv_tokens": None}, {"kv_tokens": True}, {"threads": 3}])
+def test_what_was_never_so_is_no_state(tmp_path, begun):
+    head = {"format": 1, "asked": ASKED, "begun": begun}
+    (tmp_path / "state").write_text(json.dumps(head) + '\n{"key": "a", "found": {"value": 1}}\n')
+    with pytest.raises(UsageError, match="is not the state of a search"):
+        Journal(tmp_path / "state", ASKED, begun={"kv_tokens": 3})
+
+
 def test_a_file_cut_anywhere_keeps_its_whole_lines(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     path = tmp_path / "state"

@@ -1,4 +1,6 @@
-"""What a search refuses before it begins."""
+"""What a search refuses before it begins, and how it goes on."""
+from dataclasses import replace
+
 import pytest
 
 from penstock.cli.tune import TuneOptions, make_request
@@ -16,6 +18,32 @@ def test_levers_that_are_all_given_leave_nothing_to_search(tmp_path) -> None:
     with pytest.raises(UsageError, match="--levers threads leaves nothing to search: threads: it was set to 1"):
         tune(request, Watchers(lambda line: None))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_search_goes_on_with_the_cache_that_it_began_with(tmp_path, monkeypatch) -> None:
+    """However much memory is free then: its settings are known by their values."""
+    def cut_short(levers, terms, engines, journal, say):
+        tried.append(levers.of("kv_tokens"))
+        journal.recall("a", dict)
+        raise KeyboardInterrupt
+
+    def search(tokens: int, restart: bool = False) -> None:
+        monkeypatch.setattr(module.Engines, "resolved", lambda self, setting: replace(resolved(self, setting), kv_tokens=tokens))
+        options = TuneOptions(slo="ttft=1s", rate=1.0, output=str(tmp_path / "tuned.toml"), restart=restart)
+        with pytest.raises(KeyboardInterrupt):
+            tune(make_request(options, EngineConfig(str(tmp_path / "model"), max_model_len=64)), Watchers(said.append))
+
+    resolved, tried, said = module.Engines.resolved, [], []
+    monkeypatch.setattr(module, "Search", cut_short)
+    write_model(tmp_path / "model")
+    search(480)
+    search(240)
+    search(100_000)
+    search(240, restart=True)
+    assert tried == [(640,), (640,), (640,), (320,)]
+    assert [line for line in said if "when the search began" in line] == [
+        f"the engine's own KV cache holds {now} tokens in the memory that is free now, and held 480 when the search began"
+        for now in ("240", "100,000")]
 
 
 def test_another_trace_or_checkpoint_of_the_same_name_is_another_search(tmp_path, monkeypatch) -> None:

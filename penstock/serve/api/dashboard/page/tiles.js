@@ -67,7 +67,7 @@ class Latency {
     this.root = at(name);
     this.input = this.root.querySelector("input");
     this.input.value = memory.get(`slo.${name}`) || "";
-    this.input.addEventListener("input", () => { memory.set(`slo.${name}`, this.input.value); if (this.told) this.show(this.told); });
+    this.input.addEventListener("input", () => { memory.set(`slo.${name}`, this.input.value); if (this.told) this.show(this.told, this.late); });
     this.rows = ["p50", "p90", "p99"].map((percentile) => {
       const fill = element("i"), mark = element("b"), number = element("span", { className: "number" });
       const track = element("div", { className: "bar-track" }, fill, mark);
@@ -76,8 +76,9 @@ class Latency {
     });
   }
 
-  show(told) {
-    this.told = told;
+  /** `late`: how many requests were refused or put last, because they could not be served in time. */
+  show(told, late = {}) {
+    Object.assign(this, { told, late });
     const own = parseFloat(this.input.value) / 1000;
     const slo = told.slo ?? (own > 0 ? own : null);
     const most = Math.max(told.p99 ?? 0, slo ?? 0, 1e-9) * 1.08;
@@ -94,7 +95,8 @@ class Latency {
     this.input.disabled = told.slo !== null;
     this.input.placeholder = told.slo !== null ? figure(told.slo * 1000) : "none";
     const kept = told.asked ? `${percent(told.met / told.asked)} of ${count(told.asked)} kept theirs` : told.n ? `${count(told.n)} requests, last ${told.span_s < 60 ? `${Math.ceil(told.span_s)} s` : "minute"}` : "no request in the last minute";
-    this.root.querySelector(".told").textContent = kept;
+    const others = ["refused", "deferred"].filter((name) => late[name]).map((name) => `${count(late[name])} ${name}`);
+    this.root.querySelector(".told").textContent = [...(told.n || !others.length ? [kept] : []), ...others].join(" · ");
   }
 }
 
@@ -146,7 +148,7 @@ function showTiles(update) {
   at("waiting").textContent = count(now.waiting);
   const oldest = Math.min(...update.timeline.requests.filter((row) => row[2] !== "running").map((row) => row[3]));
   at("requests-note").textContent = now.waiting ? (isFinite(oldest) ? `the oldest has waited ${timed(update.t - oldest)}` : "") : "none waiting";
-  latencies.ttft.show(update.latency.ttft);
+  latencies.ttft.show(update.latency.ttft, update.late);
   latencies.tpot.show(update.latency.tpot);
   const total = now.kv_total || 1;
   at("kv").textContent = figure((100 * now.kv_used) / total);
