@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """What was recorded beside other engines, as the tables of docs/performance.md: `python bench/compared.py` writes them there.
 
-Of every machine the last record of each point. A ratio is of rates that were taken in turns within one run; a share is of the limit that
-was measured around each turn.
+Of every machine the last record of each point, of runs with the defaults. A ratio is of rates that were taken in turns within one run; a
+share is of the limit that was measured around each turn.
 """
 from collections.abc import Iterable
 from pathlib import Path
 
 from versus.arguments import Parser
-from versus.record import RESULTS, Record, read
+from versus.record import Record, recorded
 from versus.rows import Row, Verdict, verdicts
 from versus.table import line
 
@@ -23,9 +23,9 @@ HEAD = ("", "bits", "best rival", "its share of the limit", "ours", "ours / its"
 
 
 def tables(records: Iterable[Record]) -> str:
-    """Markdown, a table for each machine."""
+    """Markdown, a table for each machine. Of a point that several records tell, the last one counts."""
     machines: dict[str, dict[tuple[object, ...], tuple[str, Verdict]]] = {}
-    for record in sorted(records, key=lambda record: record.date):
+    for record in records:
         known = machines.setdefault(record.machine, {})
         for verdict in verdicts(record.rows):
             if verdict.ours.engine == engine_of(verdict.ours):
@@ -73,8 +73,7 @@ def rounded(row: Row) -> bool:
 
 def updated(text: str) -> str:
     before, _, rest = text.partition(BEGIN)
-    records = [read(path.read_text(encoding="utf-8")) for path in RESULTS.glob("*-cpu_*.json")]
-    return before + BEGIN + tables(records) + END + rest.partition(END)[2]
+    return before + BEGIN + tables(recorded()) + END + rest.partition(END)[2]
 
 
 def make_parser() -> Parser:

@@ -13,7 +13,7 @@ The last line is JSON.
 from versus.arguments import Parser, amount, listed, whole
 from versus.bench import conclude, run, say
 from versus.options import check, options, parser
-from versus.points import Point
+from versus.points import GAP_S, Point
 
 
 def make_parser() -> Parser:
@@ -22,7 +22,7 @@ def make_parser() -> Parser:
                       help="numbers of equal requests at once; empty: none; default: %(default)s")
     made.add_argument("--mixed", type=listed(whole(), least=0), default="32",
                       help="numbers of requests of mixed lengths; empty: none; default: %(default)s")
-    made.add_argument("--gap-s", type=amount(), default=0.1,
+    made.add_argument("--gap-s", type=amount(), default=GAP_S,
                       help="seconds between arrivals of mixed requests, on average; default: %(default)s")
     return made
 

@@ -212,13 +212,15 @@ def sweep(made: dict[str, Any], args: argparse.Namespace, runner: asyncio.Runner
             for name in turned(list(made), number):
                 found[name].append(row_of(asked, made[name].play(asked, slos, runner, patience_s), slos))
         for name, each in found.items():
-            total = sum(each, Counter())
+            total = Counter[str]()
+            for one in each:
+                total.update(one)
             goodput = total["kept"] / args.seconds / args.rounds
             rows.append({"load": load, "order": name, "goodput_per_s": goodput, **total, "kept_by_round": [one["kept"] for one in each]})
             print(f"{load:5.2f} x capacity  {name:13} {goodput:7.2f}/s  {total['kept']} of {total['asked']} kept, "
                   f"{total['answered']} answered, late {total['late_ttft']} and {total['late_tpot']}", flush=True)
     by = {(row["load"], row["order"]): row["goodput_per_s"] for row in rows}
-    ratios = {str(load): by[load, "deadline"] / max(by[load, "fcfs"], 1 / args.seconds)
+    ratios = {str(load): by[load, "deadline"] / max(by[load, "fcfs"], 1 / args.seconds / args.rounds)
               for load, order in by if order == "deadline" and (load, "fcfs") in by}
     return {"capacity_per_s": rate, "slo": {name: str(slo) for name, slo in slos.items()}, "deadline_over_fcfs": ratios, "rows": rows}
 
@@ -270,7 +272,8 @@ def main() -> None:
         for engine in made.values():
             engine.close()
     told = {"bench": "goodput", "model": args.model, "machine": processor().model, "date": today(), "twin": args.twin,
-            "seconds": args.seconds, "rounds": args.rounds, "took_s": time.time() - began, **found}
+            "seconds": args.seconds, "rounds": args.rounds, "max_num_seqs": args.max_num_seqs, "kv_tokens": args.kv_tokens,
+            "ttft_times": args.ttft_times, "tpot_times": args.tpot_times, "seed": args.seed, "took_s": time.time() - began, **found}
     if args.record:
         of = Path(args.model).name + ("-twin" if args.twin else "")
         write(told, RESULTS / f"{today()[:10]}-{slug(processor().model)}-goodput-{of}.json")

@@ -29,6 +29,7 @@ from penstock.serve.api.parts import Parts
 from penstock.serve.api.server import SWITCH_S, create_app
 from penstock.serve.engine.build import Built, build
 from penstock.serve.engine.loop import Loop
+from penstock.serve.engine.patience import patience_s
 from penstock.serve.engine.requests import Request
 
 NUM_PROMPT = 24
@@ -143,7 +144,7 @@ async def run_http(app: Any, asked: list[Request]) -> None:
 
 
 def application(built: Built, metrics: Metrics) -> tuple[Loop, Any]:
-    loop = Loop(built.engine)
+    loop = Loop(built.engine, wedged_s=patience_s(built))
     metrics.watch(loop.gauges)
     parts = Parts(engine=loop, tokenizer=built.tokenizer, chat_template=built.chat_template, config=ServerConfig(), metrics=metrics,
                   vocab_size=built.spec.vocab_size)

@@ -7,6 +7,7 @@
 The engine runs in this process under the client of `penstock bench`. Its step times are learned before each trace by the sweep of `penstock
 plan --calibrate`, with other prompts. Capacity is what the twin completes in a closed loop. Replays keep the trace's rhythm, faster or
 slower. Errors are the twin's figure over the median of the engine's rounds, minus one. The last line is JSON.
+--record keeps it in bench/results; options of measuring that are not the defaults are in the file's name.
 """
 import asyncio
 import contextlib
@@ -22,7 +23,7 @@ from typing import Any
 
 from versus.arguments import RECORD, Parser, amount, listed, said, whole
 from versus.engines import check_engine
-from versus.record import RESULTS, slug, today, write
+from versus.record import RESULTS, named, slug, today, write
 
 from penstock.compute.fitted import Extra, Fitted
 from penstock.core.config import EngineConfig
@@ -48,6 +49,7 @@ from penstock.study.plan.simulate.call import Stretches, calls
 from penstock.study.plan.simulate.twin import Pace, Played, simulate
 
 WARMUP = Warmup(share=0.1)
+WAY = ("quant", "requests", "rounds", "slo", "phase", "max_num_seqs")  # options that a row is measured by, beside its trace and load
 GOALS = {"output_tokens_per_s": 0.03, "ttft_p50": 0.08, "tpot_p50": 0.08, "ttft_p99": 0.15, "tpot_p99": 0.15}
 
 
@@ -209,19 +211,21 @@ def main() -> None:
         with asyncio.Runner(loop_factory=new_loop) as runner:
             rows += compare(Machine(inner, recorder, found, runner), each, args.loads, args.rounds, slo)
         report = {
-            "bench": "twin_error", "model": args.model, "quant": args.quant, "machine": processor().model,
-            "python": platform.python_version(), "rounds": args.rounds, "goals": GOALS, "rows": rows, "kept": kept(rows)}
+            "bench": "twin_error", "model": args.model, "machine": processor().model, "python": platform.python_version(),
+            **{name: getattr(args, name) for name in WAY}, "goals": GOALS, "rows": rows, "kept": kept(rows)}
         if args.record:  # trace by trace: what fails later takes nothing with it
-            report = record(report, RESULTS / f"{today()[:10]}-{slug(processor().model)}-twin_error-{Path(args.model).name}.json")
+            others = named({name: report[name] for name in WAY if report[name] != parser.get_default(name)})
+            report = record(report, RESULTS / f"{today()[:10]}-{slug(processor().model)}-twin_error-{Path(args.model).name}{others}.json")
     inner.loop.stop()
     print(json.dumps(report))
 
 
 def record(report: dict[str, Any], file: Path) -> dict[str, Any]:
-    """With rows of other traces that were recorded the same day."""
-    before = json.loads(file.read_text(encoding="utf-8"))["rows"] if file.exists() else []
+    """With rows of other traces that were measured in the same way the same day."""
+    before = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"rows": []}
+    alike = all(before.get(name) == report[name] for name in WAY)
     fresh = {row["trace"] for row in report["rows"]}
-    rows = [*(row for row in before if row["trace"] not in fresh), *report["rows"]]
+    rows = [*(row for row in before["rows"] if alike and row["trace"] not in fresh), *report["rows"]]
     whole = report | {"rows": rows, "kept": kept(rows)}
     write(whole, file)
     return whole

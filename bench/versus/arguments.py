@@ -23,6 +23,12 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message}\n")
 
+    def given(self) -> list[str]:
+        """Options that the command line names, whatever their values."""
+        unsaid, names = object(), [each.dest for each in self._actions]
+        found = self.parse_args(namespace=argparse.Namespace(**dict.fromkeys(names, unsaid)))
+        return [name for name in names if getattr(found, name) is not unsaid]
+
     @contextmanager
     def refusing(self) -> Iterator[None]:
         """What Penstock refuses is an error of the options that named it."""

@@ -2,15 +2,17 @@
 import json
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from penstock.core.hardware import processor_model
+from penstock.serve.engine.machine import num_cpus
 from penstock.study.measure.probes import best_probe
 from versus import ours, rivals
 from versus.contest import Contestant, Rules, contest
 from versus.meter import meter
 from versus.options import Options
 from versus.place import Place
-from versus.points import Point
+from versus.points import GAP_S, Point
 from versus.record import Record, keep, merged, today
 from versus.rows import rows_of
 from versus.shapes import open_shape
@@ -34,15 +36,23 @@ def run_model(name: str, model: str, points: Sequence[Point], options: Options, 
         return []
     place = Place(shape, fitting, options.threads, options.logs, options.rivals, options.models, options.ours)
     rules = Rules(options.rounds, options.deep_rounds, meter(shape, best_probe(), options.threads), say)
+    told = asked(points, options)
     found = []
     for bits in sorted({ours.FORMATS[format][0] for format in options.formats}, reverse=True):
         outcome = contest(field(place, bits, options), fitting, rules)
         rows = tuple(rows_of(outcome.samples, shape))
         failures = {f"{model}, {key}": why for key, why in outcome.failures.items()}
-        found.append(Record(name, processor_model(), options.threads, today(), rows, outcome.versions, failures))
+        found.append(Record(name, processor_model(), options.threads, today(), rows, outcome.versions, failures, told))
         if options.record:  # hours may follow, and end early
             say(f"kept in {keep(found[-1])}")
     return found
+
+
+def asked(points: Sequence[Point], options: Options) -> dict[str, Any]:
+    """What of the way of measuring is not as by default."""
+    gap = next((point.gap_s for point in points if point.question == "mixed"), GAP_S)
+    return {**({} if options.threads == num_cpus() else {"threads": options.threads}), **({} if gap == GAP_S else {"gap_s": gap}),
+            **({"ours": dict(options.ours)} if options.ours else {})}
 
 
 def field(place: Place, bits: int, options: Options) -> list[Contestant]:

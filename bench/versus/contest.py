@@ -134,6 +134,7 @@ def take_turns(contestants: Sequence[Contestant], point: Point, round_number: in
         except (RuntimeError, OSError, ValueError, ArithmeticError, KeyError) as error:
             outcome.failures[failure_key(one.entry, point)] = f"{type(error).__name__}: {error}"
             rules.say(f"{one.entry.name}, {point.name}: {error}")
+            before = None  # what it was before the failure may be long ago
             continue
         after = rules.meter(point, one.entry.bits)
         outcome.samples.append(Sample(one.entry, point, round_number, measured, before.between(after)))

@@ -37,20 +37,25 @@ def parser(doc: str | None) -> Parser:
     made = Parser(doc)
     made.add_argument("--models", type=folder, help="folder of checkpoints and of <model>.<rival>-<format>; default: RIVALS/models")
     made.add_argument("--rivals", type=folder, help="folder with one folder per rival; default: none, only ours runs")
+    made.add_argument("--engines", type=listed(one_of(ENGINES)), default=",".join(ENGINES), help="engines to run; default: %(default)s")
+    made.add_argument("--threads", type=whole(), default=num_cpus(), help="threads of every engine; default: all processors")
+    made.add_argument("--record", action="store_true", help=RECORD)
+    measuring(made)
+    return made
+
+
+def measuring(made: Parser) -> None:
+    """What is asked of ours alone too."""
     made.add_argument("--model", type=listed(said),
                       help=f"models or paths, comma-separated; default: those of {','.join(MODELS)} that are found")
     made.add_argument("--formats", type=listed(one_of(FORMATS)), default=",".join(FORMATS),
                       help="weight formats of ours, and so the bit widths of the rivals; default: %(default)s")
-    made.add_argument("--engines", type=listed(one_of(ENGINES)), default=",".join(ENGINES), help="engines to run; default: %(default)s")
     made.add_argument("--rounds", type=whole(), default=5, help="rounds in which each measures each point once; default: %(default)s")
     made.add_argument("--deep-rounds", type=whole(), default=1,
                       help="rounds of decode beyond 4,096 tokens of context; default: %(default)s")
-    made.add_argument("--threads", type=whole(), default=num_cpus(), help="threads of every engine; default: all processors")
     made.add_argument("--ours", default="", metavar="KEY=VALUE,...", help="fields of EngineConfig, for ours to differ from the defaults")
     made.add_argument("--logs", type=new_folder, default=Path(tempfile.gettempdir()) / "penstock-bench",
                       help="folder for the engines' logs; default: %(default)s")
-    made.add_argument("--record", action="store_true", help=RECORD)
-    return made
 
 
 def options(args: argparse.Namespace) -> Options:

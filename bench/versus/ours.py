@@ -1,7 +1,7 @@
 """Penstock as a contestant: the engine in its own process, as `serve/engine/build.py` wires it, and over HTTP."""
 import statistics
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from penstock.core.config import EngineConfig
@@ -58,8 +58,16 @@ def settings(task: Task) -> dict[str, Any]:
 
 def command(task: Task) -> tuple[str, ...]:
     """`penstock serve`, but for its port."""
-    options = [f"--{name.replace('_', '-')}={value}" for name, value in settings(task).items()]
+    options = [flag for name, value in settings(task).items() for flag in flags(name.replace("_", "-"), value)]
     return (sys.executable, "-m", "penstock", "serve", task.model, *options, "--log-level=warning")
+
+
+def flags(name: str, value: Any) -> Iterator[str]:
+    """Without one, `penstock serve` chooses for itself."""
+    if isinstance(value, bool):
+        yield f"--{name}" if value else f"--no-{name}"
+    elif value is not None:
+        yield f"--{name}={value}"
 
 
 def version() -> str:

@@ -10,6 +10,7 @@ SHORT = 128  # tokens of the prompt where depth does not matter
 NEW = 128  # tokens decoded
 SERVED_IN, SERVED_OUT = 128, 64  # tokens of a request among equal ones
 MIXED_IN, MIXED_OUT = (16, 1024), (32, 96)  # tokens, least and most
+GAP_S = 0.1  # between arrivals of mixed requests, on average, unless asked otherwise
 FIXED_SEED = 17  # prompts that an engine may keep from round to round
 
 

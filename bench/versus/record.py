@@ -1,4 +1,5 @@
-"""A run as one JSON object, and the file that keeps it: bench/results/<date>-<machine>-<question>.json."""
+"""A run as one JSON object, and the file that keeps it: bench/results/<date>-<machine>-<question>.json, with what was asked of it in the
+name where that was not the defaults."""
 import json
 import re
 import time
@@ -23,11 +24,12 @@ class Record:
     rows: tuple[Row, ...]
     versions: Mapping[str, str] = field(default_factory=dict)  # engine -> version
     failures: Mapping[str, str] = field(default_factory=dict)
+    asked: Mapping[str, Any] = field(default_factory=dict)  # how it was measured, where not as by default: threads, gap_s, ours
 
     def as_json(self) -> dict[str, Any]:
         return {
             "format": FORMAT, "bench": self.bench, "machine": self.machine, "threads": self.threads, "date": self.date,
-            "versions": dict(self.versions), "rows": [row.as_json() for row in self.rows],
+            "asked": dict(self.asked), "versions": dict(self.versions), "rows": [row.as_json() for row in self.rows],
             "ratios": [
                 {"model": each.ours.model, "point": each.ours.point, "ours": each.ours.name, "rival": each.rival.name,
                  "ratio": round(each.ratio, 3)} for each in verdicts(self.rows)],
@@ -35,7 +37,7 @@ class Record:
 
     @property
     def file_name(self) -> str:
-        return f"{self.date[:10]}-{slug(self.machine)}-{self.bench}.json"
+        return f"{self.date[:10]}-{slug(self.machine)}-{self.bench}{named(self.asked)}.json"
 
 
 def read(text: str) -> Record:
@@ -44,11 +46,12 @@ def read(text: str) -> Record:
     if not isinstance(told, dict) or told.get("format") != FORMAT:
         raise ValueError(f"this is no record of format {FORMAT}")
     rows = tuple(map(from_json, told["rows"]))
-    return Record(told["bench"], told["machine"], told["threads"], told["date"], rows, told["versions"], told["failures"])
+    return Record(
+        told["bench"], told["machine"], told["threads"], told["date"], rows, told["versions"], told["failures"], told.get("asked", {}))
 
 
 def keep(record: Record, folder: Path = RESULTS) -> Path:
-    """What the day's earlier runs found at other points, of other models or bits, stays."""
+    """What the day's earlier runs that were measured in the same way found at other points, of other models or bits, stays."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / record.file_name
     if path.exists():
@@ -65,7 +68,10 @@ def write(told: Mapping[str, Any], path: Path) -> None:
 
 
 def after(earlier: Record, later: Record) -> Record:
-    """Both, with the later one's word for what both ran: rows are compared with those of the same run alone."""
+    """Both, with the later one's word for what both ran: rows are compared with those of the same run alone. Of runs that
+    were measured in another way, the later one alone."""
+    if (earlier.threads, earlier.asked) != (later.threads, later.asked):
+        return later
     again = {row.contest for row in later.rows}
     rows = tuple(row for row in earlier.rows if row.contest not in again) + later.rows
     ran = {(f"{row.model}, {row.engine} {row.format}", f", {row.point}") for row in later.rows}
@@ -73,14 +79,19 @@ def after(earlier: Record, later: Record) -> Record:
     return replace(later, rows=rows, versions={**earlier.versions, **later.versions}, failures={**failures, **later.failures})
 
 
-def newest(bench: str, machine: str, folder: Path = RESULTS) -> Record | None:
-    """The last one of a question that was recorded on this machine."""
-    files = sorted(folder.glob(f"*-{slug(machine)}-{bench}.json"))
-    return read(files[-1].read_text(encoding="utf-8")) if files else None
+def recorded(folder: Path = RESULTS) -> list[Record]:
+    """Of engines with their defaults, all machines' and the oldest first."""
+    found = [read(path.read_text(encoding="utf-8")) for path in folder.glob("*-cpu_*.json")]
+    return sorted((record for record in found if not record.asked), key=lambda record: record.date)
 
 
 def slug(machine: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", machine.lower()).strip("-")
+
+
+def named(asked: Mapping[str, Any]) -> str:
+    """What differs from the defaults, as the end of a file's name."""
+    return f"-{slug(json.dumps(asked))}" if asked else ""
 
 
 def merged(parts: Sequence[Record]) -> Record:
@@ -91,7 +102,7 @@ def merged(parts: Sequence[Record]) -> Record:
         versions |= part.versions
         failures |= part.failures
     first, rows = parts[0], tuple(row for part in parts for row in part.rows)
-    return Record(first.bench, first.machine, first.threads, first.date, rows, versions, failures)
+    return replace(first, rows=rows, versions=versions, failures=failures)
 
 
 def today() -> str:

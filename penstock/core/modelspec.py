@@ -7,7 +7,7 @@ DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 @dataclass(frozen=True, slots=True)
 class RopeSpec:
-    """Rotary position embedding, half-rotated layout. `scaling` is one of none, linear, dynamic, yarn, llama3, longrope."""
+    """Rotary position embedding. `scaling` is one of none, linear, dynamic, yarn, llama3, longrope."""
 
     theta: float = 10000.0
     dim: int = 0  # rotated leading dimensions of a head

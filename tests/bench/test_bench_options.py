@@ -1,6 +1,7 @@
 import pytest
 from versus import ours
 from versus.options import check, options, parser
+from versus.worker import Task
 
 from penstock.core.errors import PenstockError, UsageError
 
@@ -37,3 +38,13 @@ def test_fields_that_are_not_for_ours_are_errors(given):
 def test_what_no_engine_can_be_made_of_is_an_error(words):
     with pytest.raises(PenstockError):
         check(chosen(*words))
+
+
+@pytest.mark.parametrize(("given", "flag"), [
+    ("prefix_cache=false", "--no-prefix-cache"), ("weight_cache=true", "--weight-cache"), ("kv_tokens=none", None),
+    ("order=shortest", "--order=shortest")])
+def test_the_server_is_asked_for_the_same(given, flag):
+    task = Task("brook", "int8", "", 2, 256, 4096, 64, False, dict(chosen("--ours", given).ours))
+    words = ours.command(task)
+    name = given.partition("=")[0].replace("_", "-")
+    assert [word for word in words if word.startswith((f"--{name}", f"--no-{name}"))] == ([flag] if flag else [])

@@ -18,7 +18,7 @@ def test_losses_are_bold_the_last_record_of_a_point_counts_and_rounded_rows_stan
     faster = replace(OURS, format="int8a8", tokens_per_s=150.0, share=0.75)
     before = Record("cpu_prefill", "box", 2, "2026-01-01T00:00:00Z", (replace(OURS, tokens_per_s=50.0), RIVAL))
     after = Record("cpu_prefill", "box", 2, "2026-01-02T00:00:00Z", (OURS, faster, RIVAL))
-    row = compared.tables([after, before]).splitlines()[-1]
+    row = compared.tables([before, after]).splitlines()[-1]
     assert row == "| m, a prompt of 512 tokens | 8 | other q8 | 50% | 45% | **0.90** | 75% | 1.50 |"
 
 

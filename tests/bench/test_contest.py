@@ -66,6 +66,12 @@ def test_who_fails_is_named_and_the_others_go_on():
     assert turns.count(f"end {FAST.name}") == 1
 
 
+def test_limits_are_measured_anew_after_a_failure():
+    probes: list[int] = []
+    contest([Scripted(SLOW, 5, []), Scripted(FAST, 8, [], "measure"), Scripted(OURS, 10, [])], [DECODE], rules(1, probes))
+    assert len(probes) == 2 + 2
+
+
 def test_deep_contexts_are_measured_in_fewer_rounds():
     assert [rules(5).rounds_of(Point("decode", depth)) for depth in (0, 4096, 8192)] == [5, 5, 1]
     assert rules(5).rounds_of(Point("prefill", 8192)) == 5

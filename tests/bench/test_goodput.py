@@ -1,5 +1,6 @@
 """The benchmark of goodput asks for what it says it asks for."""
 import asyncio
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -61,3 +62,13 @@ def test_rounds_are_summed(runner: asyncio.Runner, capsys: pytest.CaptureFixture
     for row in found["rows"]:
         assert row["kept"] == sum(row["kept_by_round"]) == pytest.approx(row["goodput_per_s"] * 4) and len(row["kept_by_round"]) == 2
     assert found["rows"][0]["asked"] == found["rows"][1]["asked"]
+
+
+def test_none_kept_is_said_and_a_ratio_counts_one(runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    args = SimpleNamespace(ttft_times=10.0, tpot_times=30.0, loads=[0.5], rounds=2, seconds=2.0, seed=1)
+    kept = iter((0, 3, 5, 0))  # of fcfs, of deadline, and the other way round
+    rest = {"asked": 5, "answered": 5, "late_ttft": 0, "late_tpot": 0}
+    monkeypatch.setattr(goodput, "row_of", lambda asked, samples, slos: Counter({"kept": next(kept), **rest}))
+    found = goodput.sweep({"fcfs": twin("fcfs"), "deadline": twin("deadline")}, args, runner)  # type: ignore[arg-type]
+    assert [(row["kept"], row["late_ttft"]) for row in found["rows"]] == [(0, 0), (8, 0)]
+    assert found["deadline_over_fcfs"] == {"0.5": 8.0}

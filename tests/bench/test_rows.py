@@ -1,8 +1,11 @@
+import json
 from types import SimpleNamespace
 
 import pytest
+from versus import bench
 from versus.contest import Roof
-from versus.record import Record, keep, newest, read, slug
+from versus.points import GAP_S, Point
+from versus.record import Record, keep, read, recorded, slug
 from versus.rows import rows_of, verdicts
 from versus.table import losses, report, table
 
@@ -76,8 +79,10 @@ def test_a_record_comes_back_from_its_file(tmp_path):
     record = Record("cpu_decode", "AMD EPYC (model 17)", 2, "2026-01-02T03:04:05Z", rows, {"a": "1"})
     path = keep(record, tmp_path)
     assert path.name == "2026-01-02-amd-epyc-model-17-cpu_decode.json"
-    assert read(path.read_text()) == record == newest("cpu_decode", record.machine, tmp_path)
-    assert newest("cpu_decode", "another", tmp_path) is None
+    assert read(path.read_text()) == record and recorded(tmp_path) == [record]
+    told = record.as_json()
+    del told["asked"]  # as earlier records
+    assert read(json.dumps(told)) == record
     with pytest.raises(ValueError, match="no record of format 1"):
         read('{"format": 0}')
 
@@ -105,11 +110,28 @@ def test_what_failed_and_ran_later_that_day_failed_no_more(tmp_path):
     assert told.failures == {f"{name} flag, decode 8192": "too long"}
 
 
-def test_the_newest_record_is_taken(tmp_path):
-    for date in ("2026-02-01", "2026-01-31"):
-        keep(Record("b", "x", 2, date, ()), tmp_path)
-    found = newest("b", "x", tmp_path)
-    assert found is not None and found.date == "2026-02-01"
+def test_runs_that_were_measured_in_other_ways_stand_apart(tmp_path):
+    asked = {"gap_s": 0.5, "ours": {"order": "shortest"}}
+    names = [keep(Record("cpu_serving", "x", 2, date, (), asked=how), tmp_path).name
+             for date, how in (("2026-02-01", {}), ("2026-01-31", {}), ("2026-02-01", asked))]
+    assert names == ["2026-02-01-x-cpu_serving.json", "2026-01-31-x-cpu_serving.json",
+                     "2026-02-01-x-cpu_serving-gap-s-0-5-ours-order-shortest.json"]
+    assert read((tmp_path / names[2]).read_text()).asked == asked
+    assert [each.date for each in recorded(tmp_path)] == ["2026-01-31", "2026-02-01"] and not any(each.asked for each in recorded(tmp_path))
+
+
+def test_runs_with_other_threads_are_not_merged(tmp_path):
+    for threads, size in ((2, 0), (4, 64), (4, 128)):
+        path = keep(Record("cpu_decode", "x", threads, "2026-01-02", (row("penstock", 1.0, size=size),)), tmp_path)
+    assert [each.size for each in read(path.read_text()).rows] == [64, 128]
+
+
+def test_a_record_says_what_was_asked_of_it(monkeypatch):
+    monkeypatch.setattr(bench, "num_cpus", lambda: 2)
+    usual = SimpleNamespace(threads=2, ours=())
+    assert bench.asked([Point("decode", 0), Point("mixed", 32, GAP_S)], usual) == {}
+    other = SimpleNamespace(threads=1, ours=(("prefix_cache", False),))
+    assert bench.asked([Point("mixed", 32, 0.0)], other) == {"threads": 1, "gap_s": 0.0, "ours": {"prefix_cache": False}}
 
 
 def test_limits_are_the_mean_of_before_and_after():

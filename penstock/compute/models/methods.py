@@ -146,6 +146,7 @@ def _compressed(fields: Fields) -> Quantization:
             raise groups.wrong(name, "an object with weights")
         targets = group.items("targets", str) or ("Linear",)
         kinds.append((None if "Linear" in targets else Names(targets), _compressed_kind(weights, group.section("input_activations"))))
+    kinds.sort(key=lambda kind: kind[0] is None)  # names and expressions come before the class of all
     return Quantization(COMPRESSED, kinds, _left_out(fields), table=True)
 
 

@@ -201,7 +201,7 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     clock = MonotonicClock()
     check_scheduler(engine_config)
     path = hub.fetch_weights(found.source, progress)
-    program = build_program(found.spec, found.family.names, engine_config.max_model_len)
+    program = build_program(found.spec, found.family.names, config.max_model_len)  # as asked: free memory must change no answer
     weights = load_weights(program, open_checkpoint(path), chosen.dtype, chosen.scheme, progress)
     tokenizer = Tokenizer.load(path)
     cache = packed_cache(config.quant, weights, cache_folder(os.environ, home_folder()) / PACKED) if config.weight_cache else None

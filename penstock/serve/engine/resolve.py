@@ -3,6 +3,7 @@ import logging
 from dataclasses import dataclass, replace
 
 from penstock.compute.decoding.control import controllers
+from penstock.compute.models.blocks.rope import longest
 from penstock.core.config import MAX_THREADS, EngineConfig, Resolved, check_threads
 from penstock.core.errors import CapacityError, UsageError
 from penstock.core.modelspec import DTYPE_BYTES, ModelSpec
@@ -110,11 +111,16 @@ def _check_numbers(config: EngineConfig) -> None:
 
 
 def _max_model_len(config: EngineConfig, spec: ModelSpec) -> tuple[int, str]:
+    ropes = {layer.rope for layer in spec.layers if layer.rope is not None}
     if config.max_model_len is None:
-        return spec.max_position, "the model's own limit"
-    stretched = any(layer.rope is not None and layer.rope.scaling == "dynamic" for layer in spec.layers)
-    if config.max_model_len > spec.max_position and not stretched:
-        raise UsageError(f"--max-model-len {config.max_model_len}: the model was made for {spec.max_position} tokens")
+        short = next((rope.original_max_position for rope in ropes if rope.scaling == "longrope"), spec.max_position)
+        also = f", with the rope factors of long contexts (--max-model-len {short} takes those of short ones)"
+        return spec.max_position, f"the model's own limit{also if short < spec.max_position else ''}"
+    most = min((longest(rope, spec.max_position) for rope in ropes), default=spec.max_position)
+    if config.max_model_len > most:
+        raise UsageError(
+            f"--max-model-len {config.max_model_len}: the model was made for {most:.0f} tokens, by max_position_embeddings and "
+            "rope_scaling in its config.json")
     return config.max_model_len, "as asked"
 
 

@@ -93,7 +93,8 @@ def windows(pairs: list[tuple[list[int], list[int]]]) -> Windows:
 
 
 def open_llm(model: str, sizes: Sizes, threads: int | None) -> LLM:
-    """The model as it is served, with a KV cache that is just large enough."""
+    """The model as it is served, with a KV cache that is just large enough. Its context is not cut short, which would choose other rope
+    factors of models with two sets of them."""
     length = sizes.longest + sizes.output
-    return LLM(model, max_num_seqs=AT_ONCE, max_model_len=length, kv_tokens=AT_ONCE * (length + 32), prefix_cache=False,
+    return LLM(model, max_num_seqs=AT_ONCE, kv_tokens=AT_ONCE * (length + 32), prefix_cache=False,
                **({} if threads is None else {"threads": threads}))

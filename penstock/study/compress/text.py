@@ -33,7 +33,7 @@ def read(paths: Sequence[str]) -> list[str]:
 def _documents(file: Path) -> list[str]:
     try:
         text = file.read_text(encoding="utf-8")
-        return [text] if file.suffix != ".jsonl" else [_text_of(json.loads(line), file) for line in text.splitlines() if line.strip()]
+        return [text] if file.suffix != ".jsonl" else [_text_of(json.loads(line), file) for line in text.split("\n") if line.strip()]
     except OSError as error:
         raise UsageError(f"cannot read {file}: {error.strerror}") from None
     except ValueError as error:

@@ -33,6 +33,8 @@ def as_they_came(way: Way, traffic: Traffic, seen: Observed, known: bool) -> Tra
     if traffic.closed:
         return who_pause(way, traffic, seen) if not known and by_dispersion(seen) and (tally.dispersion or 0.0) >= VARIED else traffic
     count = min(OPEN, max(LEAST_PLAYED, round(tally.num_arrived / (1 - WARMUP))))
+    if seen.bounded:  # so that as many are let in
+        count = min(MOST_PLAYED, round(count * (1 + seen.late_ratio)))
     draws = drawn(traffic, count)
     meetings = [met(play(way, each).samples) for each in draws]
     if not known and steadier(way, traffic, seen, min(found.dispersion for found in meetings)):
@@ -86,8 +88,9 @@ class Met:
 
 
 def met(samples: Sequence[Sample]) -> Met:
-    """The begin left out."""
-    due, ends = sorted(sample.due_s for sample in samples), sorted(sample.end_s or 0.0 for sample in samples)
+    """The begin left out, and whoever was refused."""
+    let_in = [sample for sample in samples if sample.ok]
+    due, ends = sorted(sample.due_s for sample in let_in), sorted(sample.end_s or 0.0 for sample in let_in)
     found = [at + 1 - bisect_right(ends, due[at]) for at in range(int(WARMUP * len(due)), len(due))]
     mean = statistics.fmean(found)
     return Met(mean, statistics.pvariance(found) / (mean - 1) if mean > 1 else 0.0)

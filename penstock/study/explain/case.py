@@ -16,7 +16,7 @@ from penstock.study.explain.predict import Way
 from penstock.study.explain.roof import Exchanged, InRatio, Roof
 from penstock.study.explain.traffic import Traffic
 from penstock.study.measure.slo import Slo
-from penstock.study.plan.model import KV_FORMATS, Model, Stored, weight_format
+from penstock.study.plan.model import Model, Stored, weight_format
 
 AUTO = "auto"
 CALIBRATED = "both formats were calibrated on this machine"
@@ -141,12 +141,6 @@ class Lever(Protocol):
     def unknown(self, case: Case) -> str | None:
         """Why its gain cannot be told from counters, where that is so, and what to do about it."""
         ...
-
-
-def kv_formats(case: Case) -> tuple[str, ...]:
-    """Those that keep fewer bytes than the present one, which `kv_dtype` names once it is resolved."""
-    now = sum(KV_FORMATS.get(case.config.kv_dtype, (2, 0)))
-    return tuple([name for name in ("fp8", "int8", "int4") if sum(KV_FORMATS[name]) < now])
 
 
 def becomes(before: float, after: float) -> str | None:

@@ -2,10 +2,12 @@
 from dataclasses import dataclass
 
 from penstock.core.errors import PenstockError
+from penstock.core.slo import NO_OBJECTIVES, Objectives
 from penstock.serve.engine.tally import Tally
 from penstock.study.measure.counters import PREFIX, Values, ratio
 
 UNANSWERED = ("abort", "error", "refused")  # requests whose lengths say nothing
+BOUNDED = 0.1  # requests refused for their objectives, to those answered: from here on that keeps the number steady which is there
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,15 @@ class Observed:
     host_s: float = 0.0  # of a step, beside the backend
     refused_share: float = 0.0  # of the requests that ended
     left_per_s: float = 0.0  # requests that whoever asked gave up
-    kept_share: float | None = None  # of the requests: that kept the objectives which are judged by
+    kept_share: float | None = None  # of the requests that were not refused: that kept the objectives which are judged by
+    asking_share: float = 0.0  # of the requests that were answered: that carried objectives, whatever these were
+    objectives: Objectives = NO_OBJECTIVES  # that requests carry, where the engine serves for them and they are known
+    late_ratio: float = 0.0  # requests that were refused for their objectives, to those that were answered
+
+    @property
+    def bounded(self) -> bool:
+        """Whether how many are there says nothing of who comes, since others are refused. The twin does so, too."""
+        return bool(self.objectives) and self.late_ratio >= BOUNDED
 
     @property
     def good_tokens_per_s(self) -> float | None:
@@ -72,7 +82,9 @@ def observed(grown: Values, ever: Values | None = None) -> Observed:
         shared_of(lengths),
         mean(grown, "time_to_first_token_seconds"), mean(grown, "inter_token_latency_seconds"), mean(grown, "e2e_request_latency_seconds"),
         drafts_of(grown), tally.bound_s.get("host", 0.0) / max(1, tally.num_steps),
-        refused_of(grown), labelled(grown, "requests").get("abort", 0.0) / tally.wall_s)
+        refused_of(grown), labelled(grown, "requests").get("abort", 0.0) / tally.wall_s,
+        asking_share=min(1.0, sum(labelled(lengths, "slo_requests").values()) / count),
+        late_ratio=value(grown, "slo_refused_total") / max(1.0, answered(grown)))
 
 
 def tally_of(grown: Values) -> Tally:

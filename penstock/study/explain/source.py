@@ -11,9 +11,10 @@ from penstock.compute.fitted import Fitted
 from penstock.core.amount import MOST, above_zero, amount
 from penstock.core.catalogue.part import Part
 from penstock.core.config import MAX_THREADS, EngineConfig
-from penstock.core.errors import PenstockError, UsageError
+from penstock.core.errors import PenstockError, RequestError, UsageError
 from penstock.core.hardware import Hardware, hardware_of
 from penstock.core.modelspec import DTYPE_BYTES
+from penstock.core.slo import NO_OBJECTIVES, Objectives
 from penstock.core.work import StepTimer
 from penstock.serve.engine import build
 from penstock.serve.engine import state as stated
@@ -23,8 +24,8 @@ from penstock.study.explain.calibrations import Calibrations
 from penstock.study.explain.case import Case, Form, Forms
 from penstock.study.explain.learn import Span, Steps, error, learn, steps_of, told_apart
 from penstock.study.explain.observed import Observed, observed
-from penstock.study.explain.predict import Way
-from penstock.study.explain.traffic import known_users, traffic_of
+from penstock.study.explain.predict import Way, play
+from penstock.study.explain.traffic import Traffic, known_users, traffic_of
 from penstock.study.explain.trust import counted
 from penstock.study.measure.client.connections import reason, tcp
 from penstock.study.measure.client.http import BadAnswer
@@ -43,6 +44,8 @@ MOST_SEATS, MOST_TOKENS = 1 << 20, 1 << 30  # of an engine
 COUNTS = {"max_num_seqs": MOST_SEATS, "threads": MAX_THREADS,
           **dict.fromkeys(("max_num_batched_tokens", "block_size", "kv_tokens", "max_model_len"), MOST_TOKENS)}
 OLD_S = 3600.0  # of limits, beyond which a shared machine may have changed its pace
+UNATTAINABLE = "slo_unattainable"  # the code of an error
+EVERYBODY = "none"  # are admitted: decide/scheduler/admission
 MOST_TIMES = 8  # of the present rows of a step: as far as levers go
 Say = Callable[[str], None]
 
@@ -50,8 +53,8 @@ Say = Callable[[str], None]
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """Counters' growth over a stretch of time and since the engine's start, and what the engine says of itself (serve/engine/state.py).
-    `slo`: what a good request keeps; `kept_share` of them did. `came_per_s`: requests that came, while they did. `arrivals`: how,
-    as `penstock bench` names it."""
+    `slo`: what a good request keeps; `kept_share` of those that were not refused did. `came_per_s`: requests that came, while they did.
+    `arrivals`: how, as `penstock bench` names it. `sent`: objectives that it sent with each request, None where nobody knows."""
 
     grown: Values
     ever: Values | None
@@ -61,6 +64,7 @@ class Evidence:
     kept_share: float | None = None
     came_per_s: float | None = None
     arrivals: str | None = None
+    sent: Objectives | None = None
 
 
 def ask(access: Access, seconds: float, say: Say) -> Evidence:
@@ -135,14 +139,15 @@ def read_report(path: Path) -> Evidence:
     except ValueError:
         raise UsageError(f"{path} is not a report of `penstock bench`: its came_per_s is not a number from 0 on") from None
     try:
-        slo, kept_share = kept_of(told.get("goodput"))
+        slo, kept_share = kept_of(told.get("goodput"), told.get("requests"))
     except (KeyError, TypeError, ValueError, AttributeError):
         raise UsageError(f"{path} is not a report of `penstock bench`: its goodput has no objectives or no share that kept them") from None
-    load = told.get("load")
-    arrivals = load.get("arrivals") if isinstance(load, dict) else None
+    load = told["load"] if isinstance(told.get("load"), dict) else {}
+    arrivals = load.get("arrivals")
     if not isinstance(arrivals, str | None):
         raise UsageError(f"{path} is not a report of `penstock bench`: its arrivals are not named")
-    return Evidence(counters, None, told["engine"], str(path), slo, kept_share, came, arrivals)
+    sent = slo.objectives if slo is not None and load.get("send_slo") is True else None
+    return Evidence(counters, None, told["engine"], str(path), slo, kept_share, came, arrivals, sent)
 
 
 def unread(text: str) -> str:
@@ -153,15 +158,16 @@ def unread(text: str) -> str:
     return "is empty" if not begin else "is JSON that is cut off or broken" if begin == "{" else "is not JSON"
 
 
-def kept_of(goodput: Mapping[str, Any] | None) -> tuple[Slo | None, float | None]:
-    """The objectives of a report, and the share of its requests that kept them. Raises KeyError, TypeError, ValueError or AttributeError
-    for what is neither."""
+def kept_of(goodput: Mapping[str, Any] | None, requests: Any) -> tuple[Slo | None, float | None]:
+    """The objectives of a report, and the share that kept them of those of its requests that were not refused, which is what the counters
+    and the twin are of. Raises KeyError, TypeError, ValueError or AttributeError for what is neither."""
     if goodput is None:
         return None, None
     most_s = {name.removesuffix("_s"): above_zero(seconds) for name, seconds in goodput["slo"].items()}
     if strange := most_s.keys() - NAMES.keys():
         raise ValueError(f"there is no {', '.join(strange)}")
-    return Slo(most_s), min(1.0, amount(goodput["kept_share"]["value"]))
+    kept, measured, refused = amount(goodput["kept_share"]["value"]), amount(requests["measured"]), amount(requests["refused"])
+    return Slo(most_s), min(1.0, kept * measured / (measured - refused)) if measured > refused else None
 
 
 def case_of(told: Evidence, parts: Mapping[str, Part], notes: list[str]) -> Case:
@@ -181,11 +187,7 @@ def case_of(told: Evidence, parts: Mapping[str, Part], notes: list[str]) -> Case
         raise PenstockError(
             f"{told.name} describes itself in a way that cannot be read ({error}): it is of another version, or was changed") from None
     seen = replace(observed(told.grown, told.ever), kept_share=told.kept_share)
-    if seen.refused_share:
-        share = f"{seen.refused_share:.0%}" if seen.refused_share >= A_HUNDREDTH else "less than 1%"
-        notes.append(
-            f"{share} of the requests were refused for their objectives or for lack of room: all figures and the twin's traffic are of the "
-            "others")
+    seen = replace(seen, objectives=objectives_of(told, seen, config, notes))
     if hardware is not None and hardware.doubts:
         notes.append(
             f"the limits of the engine's machine are in doubt, and with them what binds and what formats gain: {hardware.doubts[0]}; "
@@ -200,10 +202,49 @@ def case_of(told: Evidence, parts: Mapping[str, Part], notes: list[str]) -> Case
     timer = timer_of((steps, earlier), lambda: calibrations.of(config), form, seen, Span(
         MOST_TIMES * max(config.max_num_batched_tokens, config.max_num_seqs), MOST_TIMES * config.max_num_seqs,
         traffic.prompt.mean + traffic.output.mean / 2, traffic.prompt.mean), notes)
-    way = Way(config, timer, seen.drafted)
-    came = as_they_came(way, traffic, seen, known_users(told.arrivals) is not None)
+    way, came = who_came(Way(config, timer, seen.drafted), traffic, seen, told, notes)
+    if seen.refused_share:
+        notes.append(refused_told(seen.refused_share, came.rate is not None and came.rate > seen.requests_per_s))
     return Case(
         way, came, seen, limit_of(seen.tally), weights, kv_bytes, free, forms, form, calibrations.of, parts, told.slo)
+
+
+def who_came(way: Way, traffic: Traffic, seen: Observed, told: Evidence, notes: list[str]) -> tuple[Way, Traffic]:
+    """How the twin serves, and whom. Of lengths that are drawn some may be longer than any that the engine let in. Raises PenstockError
+    where they cannot be played."""
+    known = known_users(told.arrivals) is not None or seen.bounded
+    try:
+        came = as_they_came(way, traffic, seen, known)
+        if came.objectives:
+            play(way, came)
+        return way, came
+    except RequestError as error:
+        if error.code != UNATTAINABLE:
+            raise
+    notes.append("some requests of the twin's are too long to keep the objectives even alone, as none was that the engine let in: the twin "
+                 "refuses none, and has no more than were answered")
+    seen, way = replace(seen, late_ratio=0.0), replace(way, config=replace(way.config, admission=EVERYBODY))
+    return way, as_they_came(way, traffic_of(seen, told.came_per_s, told.arrivals), seen, known)
+
+
+def refused_told(refused_share: float, twin_too: bool) -> str:
+    """`twin_too`: the twin is asked by all, and refuses some itself."""
+    share = f"{refused_share:.0%}" if refused_share >= A_HUNDREDTH else "less than 1%"
+    twin = "the twin refuses some, too" if twin_too else "so is the twin's traffic"
+    return f"{share} of the requests were refused for their objectives or for lack of room: all figures are of the others, and {twin}"
+
+
+def objectives_of(told: Evidence, seen: Observed, config: EngineConfig, notes: list[str]) -> Objectives:
+    """That the requests carried, where the engine works for them. Its counters tell how many carried any, not which."""
+    if not seen.asking_share or not build.times_steps(config):
+        return NO_OBJECTIVES
+    if told.sent is not None:
+        return told.sent
+    carried = f"{seen.asking_share:.0%} of the requests carried objectives, which the engine served them for and the counters do not tell"
+    found = NO_OBJECTIVES if told.slo is None else told.slo.objectives
+    notes.append(f"{carried}: they are taken to be {found}, of all" if found else
+                 f"{carried}: the twin serves all as if they had none, unless --slo gives them")
+    return found
 
 
 def apart_s(earlier: str, later: str) -> float | None:

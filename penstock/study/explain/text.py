@@ -24,7 +24,8 @@ def lines(found: Explanation) -> Iterator[str]:
     yield f"now        {short(case.seen.output_tokens_per_s)} output tokens/s{requests}{latencies(case.seen)}"
     yield f"the twin   {figures(found.present)}"
     if case.slo is not None:
-        kept = "" if case.seen.kept_share is None else f": {case.seen.kept_share:.0%} of the requests kept it"
+        whose = "requests that were not refused" if case.seen.refused_share else "requests"
+        kept = "" if case.seen.kept_share is None else f": {case.seen.kept_share:.0%} of the {whose} kept it"
         yield f"objective  {case.slo}{kept}"
     doubtful = "doubtful, see above: " if trust.doubts and trust.lost is None else ""
     yield f"verdict    {doubtful}{found.verdict}"

@@ -9,6 +9,7 @@ from itertools import accumulate
 
 from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError
+from penstock.core.slo import NO_OBJECTIVES, Objectives
 from penstock.serve.engine.binding import idle_share
 from penstock.serve.engine.tally import Tally
 from penstock.study.explain.observed import Lengths, Observed
@@ -65,7 +66,8 @@ class Traffic:
     """`users` who ask again when they are answered, or `rate` requests a second that come on their own, perhaps a `crowd` of them.
     `shared`: of a prompt's tokens, those that others begin with, too. `delay_s`: each way between client and engine. `think_s`: of a user
     from an answer to the next request, the mean of a memoryless time: with one that is always the same all users would keep the order in
-    which they began. `thinking`: for most of a turn, so that it is not the engine that sets the pace."""
+    which they began. `thinking`: for most of a turn, so that it is not the engine that sets the pace. `objectives`: that each request
+    carries."""
 
     prompt: Lengths
     output: Lengths
@@ -78,6 +80,7 @@ class Traffic:
     count: int = OPEN  # requests that come on their own
     thinking: bool = False
     draw: int = 0  # which of the ways in which they may come by chance
+    objectives: Objectives = NO_OBJECTIVES
 
     @property
     def closed(self) -> bool:
@@ -91,12 +94,15 @@ class Traffic:
         if self.crowd is not None and self.crowd.answered is not None:
             who += f", of which {self.crowd.answered:.3g} are answered, so the queue keeps growing"
         common = f", {self.shared:.0%} of prompt tokens shared" if self.shared else ""
-        return f"{who}, {self.prompt.mean:,.0f} tokens in, {self.output.mean:,.0f} out{common}"
+        asked = f", served for {self.objectives}" if self.objectives else ""
+        return f"{who}, {self.prompt.mean:,.0f} tokens in, {self.output.mean:,.0f} out{common}{asked}"
 
     def calls(self, config: EngineConfig, shorter: float = 1.0) -> list[Call]:
         """Always the same ones of a draw. `shorter`: answers take so many times fewer steps than they have tokens."""
         rng, thinking = random.Random(self.draw), random.Random(self.draw + 1)
         most = min(config.max_model_len or STRETCH, config.kv_tokens or STRETCH) - 1
+        most_s = self.objectives
+        tpot_s = None if most_s.tpot_s is None else shorter * most_s.tpot_s  # a step that gives so many tokens passes for one token
         prefix = int(self.shared * self.prompt.mean) // config.block_size * config.block_size
         found = []
         for number, at_s in enumerate(self._arrivals_s(rng)):
@@ -105,7 +111,8 @@ class Traffic:
             common, first = min(prefix, length - 1), (number + 1) * STRETCH
             parts = (range(common), range(first, first + length - common)) if common > 0 else (range(first, first + length),)
             after_s = thinking.expovariate(1 / self.think_s) if self.think_s else 0.0
-            found.append(Call(at_s, parts, max(1, round(output / shorter)), after_s=after_s))
+            steps = max(1, round(output / shorter))
+            found.append(Call(at_s, parts, steps, most_s.ttft_s, tpot_s, most_s.e2e_s, after_s=after_s))
         return found
 
     def _arrivals_s(self, rng: random.Random) -> Iterator[float]:
@@ -131,16 +138,22 @@ def traffic_of(seen: Observed, came_per_s: float | None = None, load: str | None
     crowded = saturated(seen)
     known = known_users(load)
     known = known if known is None else min(known, tally.num_arrived)  # with fewer requests than users, nobody came twice
-    turns = take_turns(tally, rate, crowded) if known is None else known > 0
+    if known is None:
+        turns = come_back(tally, rate) if seen.bounded else take_turns(tally, rate, crowded)
+    else:
+        turns = known > 0
     outside_s = max(0.0, (seen.e2e_s or 0.0) - seconds_inside(seen))
     delay_s = outside_s / 2 if outside_s > TELLING * (seen.e2e_s or 0.0) else tally.wake_s / max(1, tally.num_wakes)
+    if not turns and seen.objectives and seen.late_ratio:  # the twin refuses, too
+        came = rate * (1 + seen.late_ratio)
+        return Traffic(seen.prompt, seen.output, None, came, seen.hit_share, delay_s, objectives=seen.objectives)
     if not turns and crowded and not seen.refused_share:
         staying = max(came_per_s or 0.0, tally.num_arrived / tally.wall_s - seen.left_per_s)
         crowd = crowd_of(seen, staying if staying > 0 else rate)
-        return Traffic(seen.prompt, seen.output, None, crowd.count / crowd.end_s, seen.hit_share, crowd=crowd)
+        return Traffic(seen.prompt, seen.output, None, crowd.count / crowd.end_s, seen.hit_share, crowd=crowd, objectives=seen.objectives)
     if turns or crowded:
         return of_users(seen, known or max(1, round(max(tally.mean_found, tally.mean_peak) if turns else inside)), delay_s)
-    return Traffic(seen.prompt, seen.output, None, rate, seen.hit_share, delay_s)
+    return Traffic(seen.prompt, seen.output, None, rate, seen.hit_share, delay_s, objectives=seen.objectives)
 
 
 def of_users(seen: Observed, users: int, delay_s: float) -> Traffic:
@@ -149,7 +162,8 @@ def of_users(seen: Observed, users: int, delay_s: float) -> Traffic:
     away_s = max(0.0, users / seen.requests_per_s - inside_s)
     delay_s = min(delay_s, away_s / 2)
     think_s = away_s - 2 * delay_s
-    return Traffic(seen.prompt, seen.output, users, None, seen.hit_share, delay_s, think_s, thinking=think_s > inside_s)
+    return Traffic(seen.prompt, seen.output, users, None, seen.hit_share, delay_s, think_s, thinking=think_s > inside_s,
+                   objectives=seen.objectives)
 
 
 def seconds_inside(seen: Observed) -> float:

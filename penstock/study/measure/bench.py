@@ -13,7 +13,7 @@ from penstock.study.measure.counters import Scrape, server_figures, was_restarte
 from penstock.study.measure.energy import Meter, Reading, energy
 from penstock.study.measure.interrupt import Interrupt
 from penstock.study.measure.load import Arrivals, Dataset
-from penstock.study.measure.metrics import Figures, Warmup, figures
+from penstock.study.measure.metrics import Figures, Warmup, Window, figures
 from penstock.study.measure.result import Cut, Overhead, Result
 from penstock.study.measure.samples import BAD_REQUEST, Sample
 from penstock.study.measure.series import series
@@ -23,6 +23,7 @@ from penstock.study.measure.statistics import distribution
 OBSERVE_S = 1.0
 DRAW_S = 0.5
 MUCH_OVERHEAD = 0.02  # of the median time to first token, or to the last where that is unknown
+MUCH_LATER = 0.02  # of the window: a failure so long after its end is told
 NO_ENERGY = "no energy is reported: no counter (RAPL, NVML) of the target's machine can be read here; --tdp WATTS estimates it"
 
 
@@ -100,7 +101,7 @@ async def measure(
     schedule = load.arrivals.schedule(dataset.sessions(), f"{load.seed}/arrivals")
     driver = Driver(target, watch)
     ahead = Ahead(schedule, target, load.extent)
-    ahead.fill_all()
+    ahead.fill_all(load.arrivals.users)
     observer = Observer(target, terms.meters, watch)
     await observer.look(at_s=0.0)
     cpu_s, began_s = time.process_time(), time.perf_counter()
@@ -134,7 +135,7 @@ async def measure(
         None if terms.usd_per_hour is None else cost(terms.usd_per_hour, found.rates, None if server is None else server.prefill_share),
         power, overhead,
         (*([] if cut is None else [str(cut)]), *left, *dataset.notes(), *target.notes(), *doubts(found, overhead, terms.slo is not None),
-         *lengths_told(driver.samples), *mended),
+         *later_told(driver.samples, found.window), *lengths_told(driver.samples), *mended),
         tuple(driver.samples), cut, mended, lost)
 
 
@@ -193,6 +194,16 @@ def doubts(found: Figures, overhead: Overhead, has_slo: bool = False) -> list[st
     if own and median and own > MUCH_OVERHEAD * median:
         said.append(f"the client itself was up to {own * 1000:.2f} ms late (p99), which is {own / median:.0%} of the median {name}")
     return said
+
+
+def later_told(samples: Sequence[Sample], window: Window) -> list[str]:
+    """That requests failed long after all others had ended, as by a timeout."""
+    failed = [sample.end_s for sample in samples if sample.end_s is not None and not sample.ok and not sample.refused]
+    later = [end_s - window.end_s for end_s in failed if end_s > window.end_s]
+    if not later or max(later) < MUCH_LATER * window.seconds:
+        return []
+    count = f"{len(later):,} {'request' if len(later) == 1 else 'requests'}"
+    return [f"{count} failed up to {max(later):.1f} s after the last answer or arrival: rates are of the {window.seconds:.1f} s until then"]
 
 
 def lengths_told(samples: Sequence[Sample]) -> list[str]:

@@ -62,7 +62,8 @@ def server_figures(scrapes: Sequence[Scrape], window: Window) -> ServerFigures |
     if len(scrapes) < 2 or was_restarted(scrapes):
         return None
     before = [scrape for scrape in scrapes if scrape.at_s <= window.begin_s] or scrapes[:1]
-    first, last = values_of(before[-1].text), values_of(scrapes[-1].text)
+    after = [scrape for scrape in scrapes if scrape.at_s >= window.end_s] or scrapes[-1:]
+    first, last = values_of(before[-1].text), values_of(after[:2][-1].text)  # the first may have been told before the last answer came
     grown = growth(first, last)
     between = [values_of(scrape.text) for scrape in scrapes if window.holds(scrape.at_s)]
     limited, least = (f"{PREFIX}{name}_step_seconds_total" for name in ("limited", "least"))
@@ -132,8 +133,8 @@ def queue_of(grown: Values) -> Queue | None:
 
 
 def quantile(bounds: Mapping[float, float], share: float) -> float | None:
-    """Of a histogram's cumulative counts, as Prometheus' histogram_quantile; None where it lies beyond the last bound."""
-    wanted, low, below = share * max(bounds.values()), 0.0, 0.0
+    """Of a histogram's cumulative counts, as Prometheus' histogram_quantile; None where it lies beyond the last bound, or there is none."""
+    wanted, low, below = share * max(bounds.values(), default=0.0), 0.0, 0.0
     for bound, count in sorted(bounds.items()):
         if count >= wanted:
             if math.isinf(bound):

@@ -142,11 +142,13 @@ class Figures:
 
 
 def figures(samples: Sequence[Sample], warmup: Warmup, slo: Slo | None, cut_s: float | None = None) -> Figures:
-    """Of a run that has ended. `cut_s`: when it was cut short; requests that were in flight are not measured then."""
+    """Of a run that has ended. `cut_s`: when it was cut short; requests that were in flight are not measured then. A request that fails
+    does not stretch the window: one that hangs would else dilute all rates."""
     begin = warmup.ends_s(samples)
     measured = [sample for sample in samples if sample.due_s >= begin and (cut_s is None or sample.end_s is not None)]
     done = [sample for sample in measured if sample.ok]
-    ends = [sample.end_s for sample in measured if sample.end_s is not None] if cut_s is None else [cut_s]
+    served = [sample.end_s for sample in measured if sample.end_s is not None and (sample.ok or sample.refused)]
+    ends = [*served, *(sample.due_s for sample in measured)] if cut_s is None else [cut_s]
     window = Window(begin, max([begin, *ends]))
     good = None if slo is None else goodput(samples, measured, slo, window)
     return Figures(window, count(samples, measured), latencies(done), rates(samples, window), good, ttft_by_prompt(done))

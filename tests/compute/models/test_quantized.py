@@ -80,8 +80,10 @@ def test_groups_of_modules() -> None:
     both = {"attention": {"targets": ["re:.*self_attn.*"], "weights": {"num_bits": 8, "strategy": "channel"}, "input_activations": ROWS},
             "rest": {"targets": ["Linear"], "weights": {"num_bits": 4, "strategy": "group", "group_size": 32}, "input_activations": None}}
     found = read({"quant_method": "compressed-tensors", "config_groups": both})
-    kinds = [found.kind([module]) for module in (Q_PROJ, "model.layers.3.mlp.up_proj")]
-    assert [kind and kind.told for kind in kinds] == ["int8 by row", "int4 by 32 columns"]
+    turned = read({"quant_method": "compressed-tensors", "config_groups": dict(reversed(both.items()))})
+    for each in (found, turned):  # names come before the class of all modules
+        kinds = [each.kind([module]) for module in (Q_PROJ, "model.layers.3.mlp.up_proj")]
+        assert [kind and kind.told for kind in kinds] == ["int8 by row", "int4 by 32 columns"]
     assert found.told == "int8 by row and int4 by 32 columns" and found.product is None, "products differ: 16 bits are on the safe side"
 
 

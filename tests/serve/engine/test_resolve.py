@@ -9,6 +9,7 @@ from safetensors.numpy import save_file
 
 import penstock
 from penstock.compute.decoding.propose import TABLE as propose_table
+from penstock.compute.models.decoder import build as build_program
 from penstock.compute.runner.drafter import STATE_BYTES
 from penstock.core.config import EngineConfig
 from penstock.core.errors import CapacityError, PenstockError, UsageError
@@ -271,3 +272,33 @@ def test_a_file_of_heads_is_taken_as_it_was_trained(tmp_path: Path) -> None:
 def test_what_says_nothing_without_a_proposer_is_refused(fields: dict[str, str]) -> None:
     with pytest.raises(UsageError, match=f"{next(iter(fields.values()))} has no effect without --propose"):
         build(EngineConfig(model="rill", **fields))
+
+
+@pytest.mark.parametrize(("rope", "most"), [
+    (RopeSpec(dim=16, scaling="linear", factor=4.0), 2048),
+    (RopeSpec(dim=16, scaling="yarn", factor=4.0, original_max_position=256), 1024),
+    (RopeSpec(dim=16, scaling="yarn", factor=4.0, original_max_position=64), 512),
+    (RopeSpec(dim=16, scaling="longrope", factor=4.0, original_max_position=128), 512),
+])
+def test_a_context_may_be_as_long_as_its_scaling_allows(rope: RopeSpec, most: int) -> None:
+    spec = replace(SPEC, layers=(LayerSpec(rope=rope), LayerSpec(rope=None)))
+    assert resolve(EngineConfig(max_model_len=most), spec, HELD, ROOMY).engine.max_model_len == most
+    with pytest.raises(UsageError, match=f"the model was made for {most} tokens, by max_position_embeddings and rope_scaling"):
+        resolve(EngineConfig(max_model_len=most + 1), spec, HELD, ROOMY)
+    found = resolve(EngineConfig(), spec, HELD, ROOMY)
+    assert found.engine.max_model_len == 512
+    assert ("--max-model-len 128 takes those of short ones" in found.reasons["max_model_len"]) == (rope.scaling == "longrope")
+
+
+def test_free_memory_does_not_choose_rope_factors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of models with two sets of them: a cache that shortens the context must change no answer."""
+    asked: list[int | None] = []
+
+    def noted(spec: ModelSpec, names: object, max_len: int | None = None) -> object:
+        asked.append(max_len)
+        return build_program(spec, names, max_len)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("penstock.serve.engine.build.build_program", noted)
+    assert build(EngineConfig(model="rill", kv_tokens=64)).resolved.engine.max_model_len == 64
+    build(EngineConfig(model="rill", kv_tokens=64, max_model_len=128))
+    assert asked[0] is None and asked[-1] == 128 and set(asked) == {None, 128}

@@ -18,9 +18,10 @@ def test_a_folder_is_read_with_all_below_it(tmp_path: Path) -> None:
     (tmp_path / "below").mkdir()
     (tmp_path / "b.txt").write_text("second")
     (tmp_path / "a.md").write_text("first")
-    (tmp_path / "below/c.jsonl").write_text('{"text": "third"}\n\n{"prompt": "fourth", "id": 3}\n{"question": "fifth"}\n')
+    lines = ['{"text": "third"}', "", '{"prompt": "fourth", "id": 3}', '{"question": "fifth\u2028\x85 line"}', ""]
+    (tmp_path / "below/c.jsonl").write_text("\n".join(lines), encoding="utf-8")
     (tmp_path / "d.bin").write_bytes(b"\xff")
-    assert text.read([str(tmp_path)]) == ["first", "second", "third", "fourth", "fifth"]
+    assert text.read([str(tmp_path)]) == ["first", "second", "third", "fourth", "fifth\u2028\x85 line"]
     assert text.read([str(tmp_path / "b.txt"), str(tmp_path / "a.md")]) == ["second", "first"]
 
 

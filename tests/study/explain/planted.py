@@ -12,14 +12,18 @@ from penstock.compute.fitted import windows_of
 from penstock.compute.price import Price
 from penstock.core.clock import VirtualClock
 from penstock.core.config import EngineConfig
+from penstock.core.errors import RequestError
 from penstock.core.hardware import Hardware
+from penstock.core.slo import NO_OBJECTIVES, Objectives
 from penstock.core.types import SamplingParams, SeqResult, StepPlan, StepResult
+from penstock.core.work import StepWork
+from penstock.serve.api.call import Progress
 from penstock.serve.api.metrics import Metrics
 from penstock.serve.engine import build
 from penstock.serve.engine.desk import Desk
 from penstock.serve.engine.engine import Engine, Facts
 from penstock.serve.engine.ledger import Ledger
-from penstock.serve.engine.requests import Request
+from penstock.serve.engine.requests import Request, Usage
 from penstock.serve.engine.state import limits_told
 from penstock.serve.text.tokenizer import Tokenizer
 from penstock.study.explain.case import Forms
@@ -38,9 +42,16 @@ class Machine:
         self._price, self._roof, self._clock, self._host_s = price, roof, clock, host_s
         self.times = 1.0  # as long as usual
 
+    def seconds(self, work: StepWork) -> float:
+        """As a scheduler is told that serves for objectives."""
+        return self._own_s(work) + self._host_s
+
+    def _own_s(self, work: StepWork) -> float:
+        return self.times * self._roof.seconds(work) / REACHED
+
     def execute(self, plan: StepPlan) -> StepResult:
         work = work_of(plan.seqs)
-        seconds = self.times * self._roof.seconds(work) / REACHED
+        seconds = self._own_s(work)
         self._clock.advance(seconds + self._host_s)
         cost = self._price.count(work)
         found = tuple([SeqResult(planned.seq_id, (0,) if planned.samples else ()) for planned in plan.seqs])
@@ -61,6 +72,7 @@ class Load:
     spread: float = 0.3
     shared: int = 0  # tokens with which all prompts begin
     seconds: float = 30.0
+    objectives: Objectives = NO_OBJECTIVES  # that each request carries
 
 
 class Planted:
@@ -77,9 +89,10 @@ class Planted:
         assert form.roof is not None
         self.weight_bytes = form.weight_bytes
         self.clock = VirtualClock()
-        scheduler = build.make_scheduler(self.config, (self.config.kv_tokens or 0) // self.config.block_size, self.clock)
         self.metrics = Metrics()
         self.machine = Machine(form.stored.price, form.roof, self.clock, host_s)
+        scheduler = build.make_scheduler(
+            self.config, (self.config.kv_tokens or 0) // self.config.block_size, self.clock, self.machine)
         facts = Facts(str(model), 4096, self.found.spec.vocab_size, 0)
         self.engine = Engine(facts, Desk(scheduler, Tokenizer.load(model), object), self.machine, self.clock, self.metrics)
         self.hardware = hardware if measured else None
@@ -87,12 +100,13 @@ class Planted:
             self.hardware, "fp32", self.clock, windows_of(self.found.spec), self.engine.repeats, lambda: self.engine.under_way_s)
         self.metrics.watch(self.engine.gauges, None, self.ledger)
         self.tokens = 0
+        self.kept: list[bool] = []  # of each answered request that had objectives
+        self._open: dict[str, tuple[float, Progress]] = {}  # by name: when it came, and how far it is
 
     def run(self, load: Load, look_s: float = inf) -> str:
         """Until so many seconds are over; what runs then is left. What the counters said after `look_s`."""
         began_s, looked = self.clock.now(), ""
         rng, came, at_s = random.Random(1), 0, began_s
-        arrived: dict[str, tuple[float, float | None]] = {}  # when, and when the latest token came
         coming: list[float] = [began_s] * load.users if load.users is not None else []
         while self.clock.now() < began_s + load.seconds:
             if not looked and self.clock.now() >= began_s + look_s:
@@ -107,14 +121,17 @@ class Planted:
                 low, high = 1 - load.spread, 1 + load.spread
                 prompt, output = (max(1, round(mean * rng.uniform(low, high))) for mean in (load.prompt, load.output))
                 tokens = (*range(load.shared), *rng.choices(range(self.found.spec.vocab_size), k=max(1, prompt - load.shared)))
-                self.engine.add(Request(name, tokens, SamplingParams(max_tokens=output, ignore_eos=True), arrival_s=due))
-                arrived[name] = (due, None)
+                self._ask(Request(
+                    name, tokens, SamplingParams(max_tokens=output, ignore_eos=True), arrival_s=due, ttft_slo_s=load.objectives.ttft_s,
+                    tpot_slo_s=load.objectives.tpot_s, e2e_slo_s=load.objectives.e2e_s), due)
             deltas = self.engine.step() if self.engine.has_work() else None
+            for _ in self.engine.take_refused():
+                self.metrics.on_request("refused", Usage(), None)
             if deltas is None:
                 wake = self.engine.wake_s() if self.engine.has_work() else float("inf")
                 self.clock.advance(max(1e-6, min(wake, coming[0] if coming else wake) - self.clock.now()))
                 continue
-            num_done = sum(self._take(name, delta, arrived) for name, delta in deltas)
+            num_done = sum(self._take(name, delta) for name, delta in deltas)
             for _ in range(num_done if load.users is not None else 0):
                 insort(coming, self.clock.now() + (rng.expovariate(1 / load.think_s) if load.think_s else 0.0))
         return looked
@@ -125,19 +142,31 @@ class Planted:
             if self.engine.step() is None:
                 self.clock.advance(max(1e-6, self.engine.wake_s() - self.clock.now()))
 
-    def _take(self, name: str, delta: Any, arrived: dict[str, tuple[float, float | None]]) -> bool:
+    def _ask(self, request: Request, due_s: float) -> None:
+        try:
+            self.engine.add(request)
+        except RequestError:
+            self.metrics.on_request("refused", Usage(), None)
+        else:
+            self._open[request.request_id] = due_s, Progress(request)
+
+    def _take(self, name: str, delta: Any) -> bool:
         """What the API tells the metrics; whether the request is done."""
         now = self.clock.now()
-        began, last = arrived[name]
+        began, progress = self._open[name]
         if delta.token_ids:
             self.tokens += len(delta.token_ids)
-            if last is None:
+            if progress.first_s is None:
+                progress.first_s = now
                 self.metrics.on_first_token(now - began)
             else:
-                self.metrics.on_tokens(now - last, len(delta.token_ids))
-            arrived[name] = (began, now)
+                self.metrics.on_tokens(now - progress.last_s[0], len(delta.token_ids))
+            progress.last_s[0] = now
         if delta.done:
             self.metrics.on_request(delta.finish_reason or "stop", delta.usage, now - began)
+            if progress.request.has_objectives:
+                self.kept.append(progress.kept(began, now, delta.usage.completion_tokens))
+                self.metrics.on_objectives(self.kept[-1])
         return bool(delta.done)
 
     def scrape(self) -> str:

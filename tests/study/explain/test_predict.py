@@ -6,9 +6,10 @@ import pytest
 
 from penstock.compute.fitted import Fitted
 from penstock.core.config import EngineConfig
+from penstock.core.work import StepWork
 from penstock.study.explain.figures import Figures, figures_of
 from penstock.study.explain.observed import Drafted, Lengths
-from penstock.study.explain.predict import Way, predict
+from penstock.study.explain.predict import Drafting, Way, predict
 from penstock.study.explain.traffic import Traffic
 from penstock.study.plan.simulate.call import STRETCH, Call
 from penstock.study.plan.simulate.twin import Pace, Spread, simulate
@@ -62,3 +63,10 @@ def test_drafts_gain_as_much_on_each_replica() -> None:
         predict(Way(CONFIG, TIMER, found, 2), Traffic(Lengths(100, 0), Lengths(40, 0), None, 1.0)) for found in (Drafted(1.0, 2.0), None))
     assert drafted.requests_per_s == pytest.approx(plain.requests_per_s, rel=0.05)
     assert drafted.output_tokens_per_s == pytest.approx(plain.output_tokens_per_s, rel=0.05) and drafted.tpot_s < 0.7 * plain.tpot_s
+
+
+def test_less_than_a_draft_a_step_costs_its_share() -> None:
+    work = StepWork((*((1, 100) for _ in range(8)), (32, 32)), 9)
+    none, some, one, more = (Drafting(TIMER, rows).seconds(work) for rows in (0.0, 0.4, 1.0, 2.75))
+    assert none == TIMER.seconds(work) and one == TIMER.seconds(StepWork((*((2, 101) for _ in range(8)), (32, 32)), 17))
+    assert some == pytest.approx(none + 0.4 * (one - none)) and one > none and more == pytest.approx(none + 2.75 * (one - none))

@@ -11,6 +11,7 @@ import pytest
 from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError, UsageError
 from penstock.core.hardware import Hardware
+from penstock.core.slo import Objectives
 from penstock.serve.engine.state import FORMAT, limits_told
 from penstock.study.explain import source
 from penstock.study.explain.observed import observed
@@ -60,6 +61,8 @@ def test_a_report_holds_all_that_a_case_takes(report: dict[str, Any], tmp_path: 
     (lambda told: told | {"goodput": {"slo": {"ttft_s": "soon"}, "kept_share": {"value": 1.0}}}, "its goodput has no objectives"),
     (lambda told: told | {"goodput": {"slo": {"ttft_s": 1.0}, "kept_share": {"value": float("nan")}}}, "its goodput has no objectives"),
     (lambda told: told | {"goodput": {"slo": {"a": 1}, "kept_share": {"value": 1.0}}}, "its goodput has no objectives"),
+    (lambda told: told | {"goodput": {"slo": {"ttft_s": 1.0}, "kept_share": {"value": 1.0}}, "requests": {"measured": "all"}},
+     "its goodput has no objectives"),
     (lambda told: told | {"cut_short": {"by": "Ctrl-C", "warmup_s": 20.0}}, "cut short within its warm-up, so that nothing was measured"),
     (lambda told: told | {"came_per_s": "many"}, "its came_per_s is not a number"),
     (lambda told: told | {"engine": None}, "none of|not of a Penstock"),
@@ -200,6 +203,25 @@ def test_a_report_brings_its_objectives(report: dict[str, Any], tmp_path: Path) 
     goodput = {"slo": {"ttft_s": 0.2, "tpot_s": 0.01}, "kept_share": {"value": 0.75, "low": 0.6, "high": 0.85}}
     case = source.case_of(source.read_report(saved(tmp_path, report | {"goodput": goodput})), {}, [])
     assert str(case.slo) == "ttft=200ms,tpot=10ms" and case.seen.kept_share == 0.75
+
+
+def test_refused_requests_do_not_count_against_objectives(report: dict[str, Any], tmp_path: Path) -> None:
+    """As they do not in the twin, nor in the counters of tokens."""
+    goodput = {"slo": {"ttft_s": 0.2}, "kept_share": {"value": 0.52, "low": 0.4, "high": 0.6}}
+    requests = report["requests"] | {"measured": 200, "refused": 90, "failed": 4}
+    case = source.case_of(source.read_report(saved(tmp_path, report | {"goodput": goodput, "requests": requests})), {}, [])
+    assert case.seen.kept_share == pytest.approx(0.52 * 200 / 110)
+    assert case.seen.good_tokens_per_s == pytest.approx(0.52 * 200 / 110 * case.seen.output_tokens_per_s)
+    none = report | {"goodput": goodput, "requests": requests | {"refused": 200}}
+    assert source.read_report(saved(tmp_path, none)).kept_share is None
+
+
+@pytest.mark.parametrize(("load", "sent"), [
+    ({"send_slo": True}, Objectives(0.2, 0.01)), ({"send_slo": False}, None), ({"send_slo": "yes"}, None), ({}, None)])
+def test_a_report_says_whether_its_objectives_were_sent(
+    report: dict[str, Any], tmp_path: Path, load: dict[str, Any], sent: Objectives | None) -> None:
+    goodput = {"slo": {"ttft_s": 0.2, "tpot_s": 0.01, "itl_s": 1.0}, "kept_share": {"value": 0.75}}
+    assert source.read_report(saved(tmp_path, report | {"goodput": goodput, "load": load})).sent == sent
 
 
 def test_a_report_says_how_many_came(report: dict[str, Any], tmp_path: Path) -> None:

@@ -45,6 +45,19 @@ vllm:request_queue_time_seconds_sum{{model_name="m"}} {count * 3.0} 1700000000
     assert dict(found.queue.percentiles) == {50: 0.5, 90: None, 95: None, 99: None}
 
 
+def test_a_histogram_without_buckets_has_a_mean() -> None:
+    texts = [f"vllm:request_queue_time_seconds_count {count}\nvllm:request_queue_time_seconds_sum {count * 3.0}\n" for count in (10, 14)]
+    found = server_figures([Scrape(0.0, texts[0]), Scrape(5.0, texts[1])], Window(0.0, 5.0))
+    assert found is not None and found.queue is not None and (found.queue.count, found.queue.mean) == (4, pytest.approx(3.0))
+    assert dict(found.queue.percentiles) == {50: None, 90: None, 95: None, 99: None}
+
+
+def test_what_a_server_does_long_after_the_window_is_left_out() -> None:
+    """Of two looks behind it the second, since the first may have been told before the last answer came."""
+    found = server_figures([Scrape(float(at), f"a_total {at}") for at in range(600)], Window(1.0, 3.5))
+    assert found is not None and found.grown == {"a_total": 4.0}
+
+
 def test_one_look_is_none() -> None:
     assert server_figures([Scrape(0.0, "a_total 1")], Window(0.0, 1.0)) is None
     assert server_figures([Scrape(0.0, ""), Scrape(1.0, "")], Window(0.0, 1.0)) is not None

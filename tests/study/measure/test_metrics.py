@@ -1,5 +1,6 @@
 import pytest
 
+from penstock.study.measure.bench import later_told
 from penstock.study.measure.metrics import Warmup, Window, concurrency, count, figures, tokens_within
 from penstock.study.measure.samples import Sample
 from penstock.study.measure.series import MAX_BINS, series
@@ -53,6 +54,34 @@ def test_goodput_is_of_good_requests_alone() -> None:
     good = [each for each in asked if each.ok and each.number % 3 and found.window.holds(each.end_s)]
     assert found.goodput.requests_per_s == pytest.approx(len(good) / found.window.seconds) and len(good) > 32
     assert 0.5 * found.rates.requests_per_s < found.goodput.requests_per_s < found.rates.requests_per_s
+
+
+def test_a_request_that_hangs_stretches_nothing() -> None:
+    """Minutes after all others the client gives it up."""
+    asked = [sample(number, number * 0.1) for number in range(60)]
+    hung = failed(60, 3.0, "no complete answer within 600 s")
+    hung.end_s = 603.0
+    plain, found = (figures(each, Warmup(), parse_slo("ttft=1s")) for each in (asked, [*asked, hung]))
+    assert found.window == plain.window and found.counts.failed == 1 and found.goodput is not None and plain.goodput is not None
+    assert (found.rates.requests_per_s, found.rates.output_tokens_per_s, found.goodput.requests_per_s) == (
+        plain.rates.requests_per_s, plain.rates.output_tokens_per_s, plain.goodput.requests_per_s)
+
+
+def test_the_window_lasts_while_requests_come_and_are_answered_or_refused() -> None:
+    asked = [sample(number, number * 0.1) for number in range(30)]
+    gone = [failed(number, number * 0.1, "gone") for number in range(30, 60)]
+    assert figures([*asked, *gone], Warmup(), None).window == Window(0.0, pytest.approx(5.9))
+    refused = failed(60, 5.0, "busy")
+    refused.status, refused.end_s = 429, 8.0
+    assert figures([*asked, *gone, refused], Warmup(), None).window == Window(0.0, 8.0)
+
+
+def test_failures_after_the_window_are_told() -> None:
+    ended, window = [failed(number, 0.0, "gone") for number in range(4)], Window(0.0, 60.0)
+    assert not later_told(ended, window)
+    ended[0].end_s, ended[1].end_s, ended[2].end_s, ended[2].status = 660.0, 61.0, 90.0, 429
+    told = "2 requests failed up to 600.0 s after the last answer or arrival: rates are of the 60.0 s until then"
+    assert later_told(ended, window) == [told]
 
 
 def test_without_a_warm_up_throughput_is_all_over_all() -> None:

@@ -97,3 +97,13 @@ def _longrope(rope: RopeSpec, max_len: int) -> Frequencies:
 SCALINGS: dict[str, Callable[[RopeSpec, int], Frequencies]] = {
     "none": _none, "linear": _linear, "dynamic": _dynamic, "llama3": _llama3, "yarn": _yarn, "longrope": _longrope,
 }
+LONGEST: dict[str, Callable[[RopeSpec, int], float]] = {
+    "linear": lambda rope, max_position: max_position * rope.factor,
+    "yarn": lambda rope, max_position: max(max_position, rope.original_max_position * rope.factor),
+    "dynamic": lambda rope, max_position: math.inf,
+}
+
+
+def longest(rope: RopeSpec, max_position: int) -> float:
+    """The longest context, in tokens, that a scaling is made for, whether or not `max_position` counts it already."""
+    return LONGEST[rope.scaling](rope, max_position) if rope.scaling in LONGEST else max_position

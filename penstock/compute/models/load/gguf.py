@@ -75,7 +75,7 @@ class GgufCheckpoint:
     def coding(self, name: str) -> Coding | None:
         piece = self._pieces[name]
         kind = self._tensors[piece.tensor].format
-        return None if kind.unpack is None or piece.inner is None else gguf_blocks.codes(kind, self._rows(piece, 0, 0)[1]).coding
+        return None if kind.unpack is None or piece.inner is None else gguf_blocks.coding(kind)
 
     def rows(self, name: str, start: int, stop: int) -> Array | Codes:
         piece = self._pieces[name]

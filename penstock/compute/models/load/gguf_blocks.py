@@ -5,12 +5,13 @@ the sum; a scale of the K types is the float32 product of the block's factor and
 """
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
 
-from penstock.compute.quant.codes import BY_ROW, SYMMETRIC, UNSIGNED, Codes
+from penstock.compute.quant.codes import BY_ROW, SYMMETRIC, UNSIGNED, Codes, Coding
 from penstock.compute.quant.microscaled import DOUBLED, halved_powers
 
 Array = Any
@@ -61,6 +62,12 @@ def codes(kind: Format, rows: Array) -> Codes:
         for name, whole in found.items():
             whole[part] = getattr(some, name).reshape(-1, whole.shape[1])
     return Codes(bits=kind.bits, group=kind.group, values=kind.values, **{name: found.get(name) for name in BY_ROW})
+
+
+@cache
+def coding(kind: Format) -> Coding:
+    """Of every matrix of a quantized type."""
+    return codes(kind, np.empty((0, kind.block_bytes), np.uint8)).coding
 
 
 def dequantize(kind: Format, rows: Array) -> Array:

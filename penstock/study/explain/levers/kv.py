@@ -3,9 +3,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import inf
 
-from penstock.study.explain.case import Case, Change, Form, becomes, kv_formats
+from penstock.study.explain.case import Case, Change, Form, becomes
 
 HALF = "bfloat16"
+CODED = ("fp8", "int8", "int4")
 
 
 class KV:
@@ -18,9 +19,9 @@ class KV:
             if form is not None:
                 yield from self._change(case, f"--dtype {HALF}", form, replace(config, kv_tokens=self._tokens(case, form)), (
                     "weights and products are rounded to bfloat16, too",), True)
-        for name in kv_formats(case):
+        for name in CODED:
             form = case.formed(case.config, name)
-            if form is not None:
+            if form is not None and form.kv_bytes_per_token < case.kv_bytes_per_token:
                 config = replace(case.config, kv_tokens=self._tokens(case, form))
                 here = name in form.kv_formats
                 costs = ("its drift is not measured yet",) if here else ("this engine does not support it yet",)

@@ -1,5 +1,6 @@
 """Puts load on a target: open loop by the clock, closed loop by its answers. What can be done before a request is due, is."""
 import asyncio
+import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from penstock.study.measure.load import Session
 from penstock.study.measure.samples import Sample
 
 DEPTH = 4096  # requests that are prepared ahead
+AHEAD_S = 5.0  # for which they are before the load begins, where nobody knows how many it takes
 SPARE_S = 0.004  # before a request is due, in which another may be prepared
 TICK_S = 0.005
 UNANSWERED_S = 0.1  # until a user of a closed loop whom no server answered asks again
@@ -56,6 +58,7 @@ class Ahead:
         self.too_late_s: float | None = None
         self._ended = False
         self._dry = False  # the schedule had no more
+        self._until_s: float | None = None  # until when more are prepared than are known to be needed
 
     def fill(self) -> bool:
         """Prepares one more; False when there are enough, or no more."""
@@ -84,8 +87,13 @@ class Ahead:
             told = shorter(session, self._target.max_model_len)
             raise RequestError(f"{error}; {told}", error.param, error.status, error.code) from None
 
-    def fill_all(self) -> None:
-        while self.fill():
+    def fill_all(self, users: int | None) -> None:
+        """Before the load begins. `users`: of a closed loop. One that ends by the clock takes at least a request of each, and nobody knows
+        how many more."""
+        if self._until_s is None:
+            self._until_s = time.perf_counter() + AHEAD_S
+        known = users is None or self._extent.seconds is None
+        while (known or len(self._ready) < (users or 0) or time.perf_counter() < self._until_s) and self.fill():
             pass
 
     def is_left(self) -> bool:
@@ -152,7 +160,7 @@ class Driver:
 
     async def run(self, ahead: Ahead, users: int | None, extent: Extent) -> None:
         """Until every session that began has ended. Raises PenstockError for a request that cannot be prepared."""
-        ahead.fill_all()
+        ahead.fill_all(users)
         self._watch.start()
         self.lag.start()
         try:

@@ -23,7 +23,8 @@ from penstock.serve.engine.build import Built, build, times_steps
 from penstock.serve.engine.engine import Listener
 from penstock.serve.engine.ledger import Ledger
 from penstock.serve.engine.loop import Loop
-from penstock.serve.engine.requests import Delta, Request
+from penstock.serve.engine.patience import patience_s
+from penstock.serve.engine.requests import Delta, Request, Usage
 from penstock.serve.engine.state import make_ledger, state_of
 from penstock.serve.run import utilization
 from penstock.study.measure.client.drive import Ahead, Driver, Extent
@@ -64,7 +65,7 @@ def start(config: EngineConfig, progress: Any = None, say: Any = None, listener:
     """`listener` is told of steps beside the metrics. Raises PenstockError when the model cannot be loaded."""
     metrics = Metrics()
     built = build(config, metrics if listener is None else Both(metrics, listener), progress, say)
-    loop = Loop(built.engine, NO_LIMIT)
+    loop = Loop(built.engine, NO_LIMIT, patience_s(built))
     ledger = make_ledger(built)
     metrics.watch(loop.gauges, utilization(built), ledger)
     loop.start()
@@ -102,6 +103,7 @@ class Inside:
         except PenstockError as error:
             sample.fail(str(error), self._watch())
             sample.status = error.status if isinstance(error, RequestError) else None
+            self._inner.metrics.on_request("abort" if sample.status is None or sample.status >= 500 else "refused", Usage(), None)
             return ""
         sample.end_s = self._watch()
         if not sample.num_output:

@@ -141,6 +141,23 @@ def test_users_begin_together_or_as_soon_as_their_requests_are_prepared(monkeypa
         assert len(taken) == 8 and taken[-1] >= asked and (asked or not any(taken))
 
 
+def test_a_closed_loop_that_ends_by_the_clock_prepares_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.study.measure.client.drive.AHEAD_S", 0.0)
+    taken: list[int] = []  # of the server, when each session is made
+
+    def sessions() -> Iterator[Session]:
+        for session in endless():
+            taken.append(len(mock.asked))
+            yield session
+
+    for extent in (Extent(seconds=2.0), Extent(500, 2.0), Extent(500)):
+        mock, taken[:] = Mock(lambda asked: answer(asked, TTFT, ITL)), []
+        samples = drive(mock, Closed(ClosedOptions(4)), extent, sessions)
+        by_clock = extent.seconds is not None
+        assert taken.count(0) == (4 if by_clock else 500) and len(taken) <= len(samples) + 1
+        assert all(sample.due_s == 0 for sample in samples[:4])
+
+
 def test_a_queue_is_measured_as_queueing_theory_has_it() -> None:
     """M/D/1 at load 0.7: the mean wait is rho / (2 mu (1 - rho))."""
     mock = Mock(lambda asked: answer(asked, 0.0, 0.0), service_s=0.01)

@@ -1,13 +1,14 @@
 """An engine in this process: a token's time is the engine's, however late its reader is."""
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from penstock.core.clock import VirtualClock
+from penstock.core.errors import OverloadedError, PenstockError, RequestError
 from penstock.core.types import SamplingParams
 from penstock.serve.api.metrics import Metrics
 from penstock.serve.engine.loop import Loop
@@ -15,6 +16,7 @@ from penstock.serve.engine.requests import Delta, Gauges, Request, Usage
 from penstock.study.measure.client.inside import Inner, Inside
 from penstock.study.measure.client.openai import Wish
 from penstock.study.measure.client.target import Stopwatch
+from penstock.study.measure.counters import values_of
 from penstock.study.measure.metrics import latencies
 from penstock.study.measure.samples import Sample
 
@@ -86,3 +88,35 @@ def test_tokens_that_are_seen_at_once_have_the_times_of_their_steps() -> None:
     first, *gaps = STEPS_S
     assert sample.ttft_s == pytest.approx(first) and sample.gaps_s() == pytest.approx(gaps)
     assert sample.tpot_s == pytest.approx(sum(gaps) / 3) and latencies([sample]).itl.mean == pytest.approx(sum(gaps) / 3)
+
+
+class Failing:
+    """A loop that answers with an error: at once, or in place of the first delta."""
+
+    def __init__(self, error: PenstockError, at_once: bool) -> None:
+        self._error, self._at_once = error, at_once
+
+    def submit(self, request: Request, times: Any) -> AsyncIterator[Delta]:
+        if self._at_once:
+            raise self._error
+        return self._deltas()
+
+    async def _deltas(self) -> AsyncIterator[Delta]:
+        raise self._error
+        yield Delta(0)
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize(("error", "counted"), [
+    (OverloadedError("too busy", 1.0), "refused"), (RequestError("objectives that cannot be met"), "refused"),
+    (RequestError("the engine has ended", status=503), "abort"), (PenstockError("the engine stopped"), "abort")])
+def test_the_metrics_are_told_of_who_gets_no_answer(error: PenstockError, counted: str, at_once: bool) -> None:
+    metrics, sample = Metrics(), Sample(0, 0.0)
+    built: Any = SimpleNamespace(sampling_defaults={})
+    inside = Inside(Inner(built, Failing(error, at_once), metrics, SimpleNamespace()), Stopwatch(lambda: 1.0), Wish())  # type: ignore[arg-type]
+    asyncio.run(inside.send(Request("r", (1, 2), SamplingParams(max_tokens=4)), sample))
+    told = values_of(metrics.render().decode())
+    assert sample.error == str(error) and sample.refused is isinstance(error, OverloadedError)
+    assert {name: value for name, value in told.items() if name.startswith("penstock_requests_total")} == {
+        f'penstock_requests_total{{finish_reason="{counted}"}}': 1.0}
+    assert told["penstock_e2e_request_latency_seconds_count"] == 0

@@ -1,0 +1,81 @@
+"""Engines that serve for objectives: the twin's requests carry them, and it refuses as many."""
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from penstock.core.config import EngineConfig
+from penstock.core.slo import NO_OBJECTIVES, Objectives
+from penstock.study.explain.explanation import explain
+from penstock.study.explain.observed import Lengths
+from penstock.study.explain.source import Evidence, case_of
+from penstock.study.explain.text import lines
+from penstock.study.explain.traffic import Traffic
+from penstock.study.measure.counters import values_of
+from penstock.study.measure.slo import Slo, parse_slo
+from tests.study.explain.planted import Load, Planted, served
+from tests.study.explain.test_planted import LEVERS
+
+ASKED = Objectives(ttft_s=0.3, tpot_s=0.05)
+OVERLOADED = Load(rate=21.0, seconds=60.0, objectives=ASKED)  # eight seats answer some 14 a second
+SEATS = {"order": "deadline", "max_num_seqs": 8}
+
+
+def seen(planted: Planted, slo: Slo | None = None, arrivals: str | None = None, sent: Objectives | None = None) -> Evidence:
+    kept_share = None if slo is None else sum(planted.kept) / len(planted.kept)
+    return Evidence(values_of(planted.scrape()), None, planted.state(), "planted", slo, kept_share, arrivals=arrivals, sent=sent)
+
+
+@pytest.mark.parametrize("arrivals", ["poisson:rate=21", None])
+def test_an_engine_that_refuses_is_played_with_all_that_came(model: Path, arrivals: str | None) -> None:
+    planted, notes = served(model, OVERLOADED, **SEATS), []
+    found = explain(case_of(seen(planted, Slo(ASKED.most_s), arrivals, ASKED), {}, notes), {"larger-batch": LEVERS["larger-batch"]}, notes)
+    case, best = found.case, found.recommended[0]
+    assert case.seen.refused_share > 0.25 and case.seen.kept_share == 1.0 and found.present.kept_share == pytest.approx(1.0, abs=0.02)
+    assert case.traffic.users is None and case.traffic.rate == pytest.approx(21.0, rel=0.05) and found.trust.lost is None
+    assert abs(found.trust.errors["output_tokens_per_s"]) < 0.1 and case.traffic.count == round(400 * (1 + case.seen.late_ratio)) > 500
+    told = "\n".join(lines(found))
+    assert "served for ttft=300ms,tpot=50ms" in told and "of the requests that were not refused kept it" in told
+    assert any(note.endswith("all figures are of the others, and the twin refuses some, too") for note in notes)
+    moved = served(model, OVERLOADED, **SEATS | {"max_num_seqs": best.change.way.config.max_num_seqs})
+    assert all(moved.kept) and moved.tokens / planted.tokens - 1 == pytest.approx(best.gain, rel=0.15) and best.gain > 0.3
+
+
+@pytest.mark.parametrize(("slo", "sent", "objectives", "note"), [
+    ("ttft=300ms", Objectives(0.2), Objectives(0.2), None),  # judged by others than it was asked for
+    ("ttft=200ms,itl=1s", None, Objectives(0.2), ": they are taken to be ttft=200ms, of all"),
+    ("itl=1s", None, NO_OBJECTIVES, "the twin serves all as if they had none, unless --slo gives them"),
+    (None, None, NO_OBJECTIVES, "the twin serves all as if they had none, unless --slo gives them")])
+def test_objectives_are_those_that_were_sent_or_are_given(
+    model: Path, slo: str | None, sent: Objectives | None, objectives: Objectives, note: str | None) -> None:
+    planted, notes = served(model, replace(OVERLOADED, rate=8.0, seconds=10.0), **SEATS), []
+    case = case_of(seen(planted, None if slo is None else parse_slo(slo), "poisson", sent), {}, notes)
+    carried = [each for each in notes if "100% of the requests carried objectives" in each]
+    assert case.traffic.objectives == objectives and len(carried) == (note is not None)
+    assert note is None or carried[0].endswith(note)
+
+
+@pytest.mark.parametrize(("order", "objectives"), [("fcfs", ASKED), ("deadline", NO_OBJECTIVES)])
+def test_where_nothing_was_asked_for_or_done_the_twin_does_nothing(model: Path, order: str, objectives: Objectives) -> None:
+    planted, notes = served(model, Load(rate=8.0, seconds=10.0, objectives=objectives), order=order), []
+    case = case_of(seen(planted), {}, notes)
+    assert case.traffic.objectives == NO_OBJECTIVES and not any("objectives" in note for note in notes)
+
+
+def test_lengths_that_no_engine_would_let_in_are_let_in(model: Path) -> None:
+    """Of a spread that is known, but not its bounds."""
+    planted, notes = Planted(model, **SEATS), []
+    planted.run(Load(rate=4.0, seconds=60.0, prompt=600, spread=0.9, objectives=Objectives(0.045, 0.02)))
+    slo = parse_slo("ttft=45ms,tpot=20ms")
+    found = explain(case_of(seen(planted, slo, "poisson:rate=4", slo.objectives), {}, notes), {}, notes)
+    assert found.case.config.admission == "none" and any("too long to keep the objectives even alone" in note for note in notes)
+    assert any(note.endswith("all figures are of the others, and so is the twin's traffic") for note in notes)
+    assert found.case.traffic.rate == pytest.approx(found.case.seen.requests_per_s)
+    assert (found.present.kept_share or 0.0) > 0.8 and abs(found.trust.errors["output_tokens_per_s"]) < 0.1
+
+
+def test_a_token_that_stands_for_several_may_take_as_long() -> None:
+    traffic = Traffic(Lengths(100, 0), Lengths(40, 0), None, 1.0, objectives=Objectives(0.3, 0.05, 5.0))
+    calls = [traffic.calls(EngineConfig(kv_tokens=4096), times)[0] for times in (1.0, 2.0)]
+    assert [(call.num_output, call.ttft_slo_s, call.tpot_slo_s, call.e2e_slo_s) for call in calls] == [
+        (40, 0.3, 0.05, 5.0), (20, 0.3, 0.1, 5.0)]
