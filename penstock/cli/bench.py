@@ -36,7 +36,7 @@ class BenchOptions:
     duration: float | None = option(None, "Seconds during which requests are sent")
     warmup: str = option("10%", "How much of the beginning is not counted: a time like 5s, or a share of the requests like 10%")
     slo: str | None = option(None, "Objectives of a good request: ttft=200ms,tpot=50ms,e2e=5s (also itl, publish)")
-    send_slo: bool = option(False, "Send --slo with each request, for a server with --order deadline; default: only judge answers by it")
+    send_slo: bool = option(False, "Send --slo with each request, for a server with --order deadline; otherwise it only judges answers")
     find_goodput: bool = option(False, "Search for the highest rate at which enough requests keep --slo")
     attain: float = option(0.9, "Share of requests that counts as enough")
     start_rate: float = option(1.0, "Rate, in requests per second, that the search starts with")

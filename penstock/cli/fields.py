@@ -1,4 +1,4 @@
-"""What each field of EngineConfig and ServerConfig is called in --help, and the table of plug-ins that it chooses from."""
+"""What each field of EngineConfig and ServerConfig is called in --help, and the table of plug-ins that it chooses from, if not none."""
 from collections.abc import Mapping
 
 from penstock.core.config import EngineConfig, ServerConfig
@@ -67,3 +67,4 @@ TABLES = {  # field -> the folder whose TABLE lists the choices
     "dataset": "penstock.study.measure.datasets",
     "routing": "penstock.decide.routing",
 }
+MAY_BE_LEFT_OUT = ("propose",)  # fields that `none` sets to None; elsewhere it is a name like any other

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.fields import HELP, TABLES
+from penstock.cli.fields import HELP, MAY_BE_LEFT_OUT, TABLES
 from penstock.core.config import check_threads
 from penstock.core.errors import UsageError
 from penstock.core.registry import plain, typed
@@ -49,12 +49,13 @@ class Option:
         return typed(value, self.type, f"{owner}: {self.name}")
 
     def leaves_out(self, value: Any) -> bool:
-        return self.name in TABLES and self.default is None and value == "none"
+        return self.name in MAY_BE_LEFT_OUT and value == "none"
 
 
-def option(default: Any, help: str, *flags: str) -> Any:
-    """A field of a command's own dataclass; without `flags` the option is called after the field."""
-    return dataclasses.field(default=default, metadata={"help": help, "flags": flags})
+def option(default: Any, help: str, *flags: str, choices: tuple[str, ...] = ()) -> Any:
+    """A field of a command's own dataclass; without `flags` the option is called after the field, and without `choices` it has those of
+    the field's table."""
+    return dataclasses.field(default=default, metadata={"help": help, "flags": flags, "choices": choices})
 
 
 def options_of(kind: type) -> list[Option]:
@@ -69,15 +70,20 @@ def options_of(kind: type) -> list[Option]:
 def describe(kind: type, field: dataclasses.Field[Any]) -> str:
     """A field's line in --help: what it is, what it can be, what it is when not given."""
     text: str = field.metadata["help"] if "help" in field.metadata else HELP[kind][field.name]
-    if field.name in TABLES:
-        text += f": {', '.join(importlib.import_module(TABLES[field.name]).TABLE)}"
-    said = "" if isinstance(field.default, bool) or field.default in (None, ()) else f"; default: {field.default}"
-    return f"{text}{said}."
+    choices = field.metadata.get("choices") or (importlib.import_module(TABLES[field.name]).TABLE if field.name in TABLES else ())
+    if choices:
+        text += f": {', '.join(choices)}"
+    default = ("on" if field.default else "off") if isinstance(field.default, bool) else field.default
+    return f"{text}." if default in (None, ()) else f"{text}; default: {default}."
 
 
 def flags_of(field: dataclasses.Field[Any]) -> tuple[str, ...]:
+    """Of one that is on or off there is a flag for both: a file may have said the other."""
     name = field.name.replace("_", "-")
-    return (f"--{name}/--no-{name}",) if field.default is True else (f"--{name}",)
+    if not isinstance(field.default, bool):
+        return (f"--{name}",)
+    other = name.removeprefix("no-") if name.startswith("no-") else f"no-{name}"
+    return (f"--{name}/--{other}",)
 
 
 def takes(*kinds: type) -> Callable[[Command], Command]:
@@ -91,7 +97,7 @@ def takes(*kinds: type) -> Callable[[Command], Command]:
 
         @functools.wraps(function)
         def command(config: str | None = None, **given: Any) -> None:
-            values = read(config, known, function.__name__) if config else {}
+            values = read(config, known, function.__name__.replace("_", "-")) if config else {}
             values |= {name: tuple(value) if isinstance(value, list) else value for name, value in given.items() if value not in (None, [])}
             values = {name: value for name, value in values.items() if not known[name].leaves_out(value)}
             limit_threads(values.get("threads"))
@@ -116,11 +122,13 @@ def read(path: str, known: Mapping[str, Option], command: str) -> dict[str, Any]
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not TOML: {error}") from None
-    values = {}
+    values: dict[str, Any] = {}
     for key, value in told.items():
         name = key.replace("-", "_")
         if name not in known:
             raise UsageError(f"{path}: {key!r} is not an option of penstock {command}; it has: {', '.join(sorted(known))}")
+        if name in values:
+            raise UsageError(f"{path}: {name} is given twice, with - and with _ in its name: leave one out")
         values[name] = known[name].check(value, path)
     return values
 

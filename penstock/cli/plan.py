@@ -7,6 +7,8 @@ from typing import Any
 from penstock.cli.options import option, takes
 from penstock.core.errors import UsageError
 
+QUANTS = ("none", "fp8", "int8", "int4")  # those of study/plan/request.py, which takes long to import
+
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
@@ -21,7 +23,8 @@ class PlanOptions:
     rate: float | None = option(None, "Requests per second, arriving at random")
     traffic: str | None = option(None, "A trace of Azure, BurstGPT or Mooncake, for its mean lengths, and its rate unless --rate is given")
     slo: str | None = option(None, "Latency to meet, as ttft=200ms,tpot=50ms,e2e=10s")
-    quant: tuple[str, ...] = option((), "Weight format, as name:key=value,..., or stored (a quantized checkpoint's); repeatable; or all")
+    quant: tuple[str, ...] = option(
+        (), "Weight format, as name:key=value,..., or stored (a quantized checkpoint's); repeatable; or all", choices=QUANTS)
     kv_dtype: tuple[str, ...] = option((), "KV format: auto, float16, bfloat16, fp8, int8, int4; may be given several times; or all")
     dtype: str = option("auto", "Type of everything not quantized: auto (the checkpoint's), float32, bfloat16, float16")
     tensor_parallel: str | None = option(None, "Devices to split each layer over: a number, or some with commas; default: all that fit")

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from penstock.cli import COMMANDS
+from penstock.cli.app import build
 from penstock.cli.bench import BenchOptions
 from penstock.cli.fields import HELP, TABLES
 from penstock.cli.options import THREAD_VARIABLES, option, options_of, takes
@@ -78,10 +80,36 @@ def test_flags_override_the_file(penstock: Any, called: Any, file: Any) -> None:
     assert called.prompts == ["from the file"] and called.params[0].stop == ("x",) and called.params[0].temperature == 0.0
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_whatever_is_on_or_off_has_a_flag_for_both(command: str) -> None:
+    parameters = get_command(build([command])).commands[command].params
+    switches = {each.name: each.opts + each.secondary_opts for each in parameters if getattr(each, "is_flag", False)}
+    assert all(len(flags) == 2 for flags in switches.values()), switches
+    assert command != "serve" or switches["no_auth"] == ["--no-auth", "--auth"]
+
+
+@pytest.mark.parametrize(("flags", "ignores"), [([], True), (["--no-ignore-eos"], False), (["--ignore-eos"], True)])
+def test_a_flag_turns_off_what_the_file_turns_on(penstock: Any, called: Any, file: Any, flags: list[str], ignores: bool) -> None:
+    status, out, err = penstock(["generate", "-p", "x", "--config", file("ignore_eos = true\njson = true"), "--no-json", *flags])
+    assert (status, out, err) == (0, "Once more\n", "") and called.params[0].ignore_eos is ignores
+
+
+def test_help_tells_what_is_on_and_what_is_off(penstock: Any) -> None:
+    shown = " ".join(penstock(["serve", "--help"])[1].split())
+    assert "--prefix-cache / --no-prefix-cache Reuse the KV of prompt prefixes seen before; default: on." in shown
+    assert "--no-auth / --auth Serve anyone without a key, even from other machines; default: off." in shown
+
+
 @pytest.mark.parametrize(("flags", "proposes"), [([], "ngram"), (["--propose", "none"], None), (["--propose", "suffix"], "suffix")])
 def test_a_flag_leaves_out_a_plugin_of_the_file(penstock: Any, called: Any, file: Any, flags: list[str], proposes: str | None) -> None:
     status, _, err = penstock(["generate", "--config", file('propose = "ngram"'), "--prompt", "x", *flags])
     assert (status, err) == (0, "") and called.engine.propose == proposes
+
+
+@pytest.mark.parametrize("line", ["bench --requests 1 --arrivals none", "bench --dataset none"])
+def test_what_may_not_be_left_out_is_not(penstock: Any, line: str) -> None:
+    status, out, err = penstock(line.split())
+    assert (status, out) == (2, "") and "'none'; known: " in err and len(err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(("text", "says"), [
@@ -91,11 +119,16 @@ def test_a_flag_leaves_out_a_plugin_of_the_file(penstock: Any, called: Any, file
     ("max_num_seqs = true", "max_num_seqs must be a whole number, not True"),
     ("prefix_cache = 1", "prefix_cache must be true or false, not 1"),
     ("stop = [1]", "stop must be a list of strings, not [1]"),
+    ("max-num-seqs = 4\nmax_num_seqs = 8", "max_num_seqs is given twice, with - and with _ in its name"),
     ("max_num_seqs = ", "is not TOML"),
 ])
 def test_a_file_that_cannot_be_obeyed_is_refused(penstock: Any, called: Any, file: Any, text: str, says: str) -> None:
     status, _, err = penstock(["generate", "-p", "x", "--config", file(text)])
     assert status == 2 and says in err and called.engine is None
+
+
+def test_a_command_is_named_as_it_is_typed(penstock: Any, file: Any) -> None:
+    assert "'port' is not an option of penstock train-heads; it has: " in penstock(["train-heads", "--config", file("port = 1")])[2]
 
 
 def test_a_missing_file_is_refused(penstock: Any, called: Any, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.cli import progress
-from penstock.cli.plan import PlanOptions, calibrate
+from penstock.cli.plan import QUANTS, PlanOptions, calibrate
 from penstock.core.hardware import Hardware
 from penstock.study.plan import here, request, sweep
 from penstock.study.plan.request import Request
@@ -22,6 +22,11 @@ def no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_options_are_the_fields_of_a_request() -> None:
     assert PlanOptions() == PlanOptions(**dataclasses.asdict(Request()) | {"model": None})
+
+
+def test_help_lists_the_weight_formats_of_plans_and_not_those_of_engines(penstock: Any) -> None:
+    shown = " ".join(penstock(["plan", "--help"])[1].split())
+    assert QUANTS == request.QUANTS and "repeatable; or all: none, fp8, int8, int4. --kv-dtype" in shown
 
 
 def test_without_a_model_the_plan_is_for_the_bundled_one(penstock: Any) -> None:

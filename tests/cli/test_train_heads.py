@@ -49,6 +49,11 @@ def text(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_heads_that_there_are_none_of_are_refused(penstock: Any, trainer: Trainer, text: Path) -> None:
+    status, _, err = penstock(["train-heads", "--kind", "none", "--text", str(text), "--out", "there"])
+    assert status == 2 and "unknown kind of heads 'none'; known: " in err and not trainer.jobs
+
+
 def test_what_was_told_is_passed_on(penstock: Any, trainer: Trainer, text: Path) -> None:
     args = ["--kind", "eagle", "--text", str(text), "--out", "there", "--steps", "9", "--seed", "3", "--begin", "before"]
     status, out, err = penstock(["train-heads", "rill", *args])

@@ -1,5 +1,6 @@
 """How a server starts: what is looked at before it serves, and what it is made of then."""
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import pytest
@@ -8,6 +9,8 @@ from penstock.core.config import EngineConfig, ServerConfig
 from penstock.core.errors import UsageError
 from penstock.serve import run
 from penstock.serve.api.parts import Parts
+from penstock.serve.api.requestlog import RequestLog
+from tests.started import has_ipv6
 from tests.tiny import write_model
 
 
@@ -23,6 +26,19 @@ def started(folder: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> tu
     monkeypatch.setattr(run, "run", lambda app, *others: seen.append(app.state.desk.parts))
     run.serve(EngineConfig(model=str(folder)), ServerConfig(port=0, **options), lines.append)
     return seen[0], lines
+
+
+@pytest.mark.parametrize(("host", "shown"), [("127.0.0.1", "127.0.0.1"), ("::1", "[::1]"), ("[::1]", "[::1]")])
+def test_the_url_that_is_told_is_where_the_server_listens(
+        host: str, shown: str, folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    if ":" in host and not has_ipv6():
+        pytest.skip("this machine has no IPv6")
+    parts, lines = started(folder, monkeypatch, host=host, log_requests=str(tmp_path))
+    url = f"http://{shown}:{parts.config.port}"
+    logged = RequestLog(parts.config).write("/tokenize", {}).read_text("utf-8")
+    assert parts.config.port > 0 and f" at {url}, " in lines[-2] and f"{url}/tokenize" in logged
+    assert f"curl {quote(f'{url}/v1/chat/completions')} " in lines[-1]
+    assert any("--port 0" in line for line in lines)
 
 
 def test_chat_templates_are_compiled_before_anybody_asks(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

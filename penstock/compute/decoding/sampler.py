@@ -1,6 +1,6 @@
 """Samples one token for each row of logits.
 
-The stages of a row, in vLLM's order:
+The stages of a row, with the filters in the order of transformers (vLLM's V1 applies min-p before top-k and top-p):
 1. log-probabilities are taken from the model's own logits, so that nothing below changes what is reported;
 2. min_tokens, logit_bias, repetition, frequency and presence penalties (adjust.py); then the mask of the row's grammar, last so that
    nothing can make a forbidden token possible again;

@@ -32,7 +32,7 @@ class Votes:
             raise RequestError(f"{self._name} has {len(self._pattern)} characters; at most {MAX_PATTERN} are taken", self._name)
         try:
             re.compile(self._pattern)
-        except (re.error, RecursionError, OverflowError) as error:
+        except (re.error, RecursionError, OverflowError, ValueError) as error:
             raise RequestError(f"{self._name} is no regular expression: {error}", self._name) from None
 
     def rank(self, prompt: str, candidates: Sequence[Candidate]) -> list[Ranked]:

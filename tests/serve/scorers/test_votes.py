@@ -48,7 +48,7 @@ def test_the_last_match_counts(pattern: str, text: str, found: str | None) -> No
     assert extract(pattern, [text], 5.0) == [found]
 
 
-@pytest.mark.parametrize("pattern", ["(", "[a", "*", "(?P<x>", "a{3,1}"])
+@pytest.mark.parametrize("pattern", ["(", "[a", "*", "(?P<x>", "a{3,1}", "(?a)(?u)x"])
 def test_what_is_no_pattern_is_refused_before_anything_is_generated(pattern: str) -> None:
     with pytest.raises(RequestError, match=r"^self_consistency\.extract is no regular expression: ") as raised:
         Votes(VotesOptions(pattern), HOST)

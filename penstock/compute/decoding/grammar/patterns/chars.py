@@ -1,13 +1,14 @@
 """Sets of characters, as sorted ranges of code points that neither overlap nor touch."""
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 
 Ranges = tuple[tuple[int, int], ...]  # first and last of each
 
 LAST = sys.maxunicode
 SURROGATES = (0xD800, 0xDFFF)
+CASED = range(0x20000)  # behind it no letter has upper and lower case
 EVERY: Ranges = ((0, SURROGATES[0] - 1), (SURROGATES[1] + 1, LAST))
 # What can be written in a JSON string without \u: of control characters only those with short escapes.
 WRITABLE: Ranges = ((8, 10), (12, 13), (0x20, 0x7E), (0x80, SURROGATES[0] - 1), (SURROGATES[1] + 1, LAST))
@@ -102,6 +103,37 @@ def category(name: str) -> Ranges:
     """A general category of Unicode, such as L, Lu or Uppercase_Letter; () if there is none of this name."""
     short = CATEGORIES.get(name, name)
     return union(each for full, ranges in categories().items() if full.startswith(short) for each in ranges)
+
+
+@cache
+def cases(widely: bool) -> Mapping[int, Sequence[int]]:
+    """Of each letter those that are the same but for their case, itself among them: a letter of upper case and one of lower case that are
+    each other's, on which all dialects agree; `widely`: all that are the same to one of them, or to several one after another."""
+    return same_letters() if widely else {code: pair for pair in pairs_of_letters() for code in pair}
+
+
+@cache
+def cased(widely: bool) -> Ranges:
+    """The letters that have another case."""
+    return union((code, code) for code in cases(widely))
+
+
+def pairs_of_letters() -> Iterator[tuple[int, int]]:
+    for code in CASED:
+        upper, lower = chr(code), chr(code).lower()
+        if lower != upper and len(lower) == 1 and lower.upper() == upper:
+            yield code, ord(lower)
+
+
+def same_letters() -> Mapping[int, Sequence[int]]:
+    """Two that have one form in common, as where both are the same two letters in upper case."""
+    groups: dict[str, set[int]] = {"i": {ord("i"), 0x130}}  # a capital I with a dot, of which Python makes two characters
+    for char in map(chr, CASED):
+        forms = {char, char.lower(), char.upper(), char.title(), char.casefold()}
+        if len(forms) > 1:
+            group = {ord(form) for form in forms if len(form) == 1}.union(*(groups.get(form, ()) for form in forms))
+            groups |= dict.fromkeys((*forms, *map(chr, group)), group)
+    return {code: sorted(group) for form, group in groups.items() if len(form) == 1 for code in group}
 
 
 DIGIT: Ranges = ((0x30, 0x39),)

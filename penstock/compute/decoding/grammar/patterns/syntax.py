@@ -1,4 +1,5 @@
 """Parser of regexes: the common syntax of ECMAScript and Python, and what either adds that does not contradict the other."""
+import re
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -13,6 +14,7 @@ MANY_RANGES = 20_000  # ranges of a bracketed class, beyond which they are merge
 A_STEP = 8  # ranges merged per step of effort
 SIMPLE = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13, "a": 7}
 HEX = {"x": 2, "u": 4, "U": 8}
+SECOND = re.compile(r"\\u[dD][c-fC-F][0-9a-fA-F]{2}")  # half of a surrogate pair
 CATEGORY = ("", "gc", "General_Category")  # what may stand before the name of one
 
 
@@ -146,6 +148,8 @@ class Reader:
         end = self._text.find("}", self._at)
         if self._peek() != "{" or end < 0:
             return None
+        if self._peek(3) == "{,}":
+            self._fail("{,} repeats in one dialect and is a text in others; write * or \\{,}")
         low, comma, high = self._text[self._at + 1 : end].partition(",")
         if not (low + high).isascii() or not (low or "0").isdigit() or not (high or "0").isdigit() or not (low or (comma and high)):
             return None  # a brace like any other character
@@ -163,7 +167,7 @@ class Reader:
         if char == "(":
             return self._group()
         if char == "[":
-            return Set(self._cased(self._class()))
+            return Set(self._class())
         if char == "\\":
             return self._escape()
         if char in "^$":
@@ -218,7 +222,7 @@ class Reader:
         if char in "123456789k":
             self._fail("it refers back to a group")
         found = self._escaped_set(char)
-        return Set(self._cased(chars.of(chr(self._escaped_char(char))))) if found is None else Set(found)
+        return Set(self._cased(chars.of(chr(self._escaped_char(char))))) if found is None else Set(self._cased(found))
 
     def _escaped_set(self, char: str) -> Ranges | None:
         self._effort.spend(A_CLASS, PATTERNS)
@@ -262,8 +266,8 @@ class Reader:
             self._fail(f"\\{kind} is not followed by a character's number")
         self._at = end + braced
         code = int(digits, 16)
-        if 0xD800 <= code < 0xDC00 and self._take("\\u"):
-            return 0x10000 + ((code - 0xD800) << 10) + self._hex("u") - 0xDC00
+        if 0xD800 <= code < 0xDC00 and SECOND.match(self._text, self._at):
+            self._fail("a pair of surrogates is a character in one dialect and two in others; write the character itself")
         return code
 
     def _class(self) -> Ranges:
@@ -285,8 +289,8 @@ class Reader:
             if len(ranges) > MANY_RANGES:
                 self._effort.spend(len(ranges) // A_STEP, PATTERNS)
                 ranges = list(chars.union(ranges))
-        self._widely = widely
         found = self._cased(chars.union(ranges))
+        self._widely = widely
         return chars.complement(found) if inverse else found
 
     def _class_item(self) -> int | Ranges:
@@ -302,8 +306,7 @@ class Reader:
     def _cased(self, ranges: Ranges) -> Ranges:
         if not self._any_case:
             return ranges
-        letters = [chr(code) for low, high in chars.intersection(ranges, ((0, 0x24F),)) for code in range(low, high + 1)]
+        letters = [code for low, high in chars.intersection(ranges, chars.cased(self._widely)) for code in range(low, high + 1)]
         self._effort.spend(len(letters), PATTERNS)
-        both = [ord(other) for char in letters for other in (char.lower(), char.upper()) if len(other) == 1]
-        extra = [0x17F, 0x212A, 0x130, 0x131] if self._widely else []  # what folds to s, k and i
-        return chars.union((*ranges, *((code, code) for code in (*both, *extra))))
+        cases = chars.cases(self._widely)
+        return chars.union((*ranges, *((other, other) for code in letters for other in cases[code])))

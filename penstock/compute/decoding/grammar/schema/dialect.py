@@ -16,7 +16,9 @@ SINCE = {  # the draft that brought a keyword; before it the word means nothing
     "const": 6, "contains": 6, "propertyNames": 6, "if": 7, "then": 7, "else": 7, "dependentRequired": 2019, "dependentSchemas": 2019,
     "minContains": 2019, "maxContains": 2019, "unevaluatedProperties": 2019, "unevaluatedItems": 2019, "prefixItems": 2020,
     "allOf": 4, "anyOf": 4, "oneOf": 4, "not": 4, "multipleOf": 4, "minProperties": 4, "maxProperties": 4,
+    "$dynamicRef": 2020, "$recursiveRef": 2019,
 }
+UNTIL = {"dependencies": 7, "$recursiveRef": 2019}  # the last that knows it
 
 
 def draft_of(schema: Any, otherwise: int) -> int:
@@ -29,16 +31,54 @@ def draft_of(schema: Any, otherwise: int) -> int:
 
 def keywords(schema: Mapping[str, Any], draft: int, strictly: bool) -> dict[str, Any]:
     """In their order, in the words of 2020-12. `strictly`: without those that the draft does not know, which are obeyed otherwise, because
-    whoever wrote them means them. Raises UnsupportedError for a draft that is no address, and for malformed keywords of older drafts."""
+    whoever wrote them means them, but for what they allow that is not valid without them. Raises UnsupportedError for a draft that is no
+    address, and for malformed keywords of older drafts."""
     if not isinstance(schema.get("$schema", ""), str):
         raise UnsupportedError(f"$schema is {json.dumps(schema['$schema'])[:80]}, but must be a string, such as {json.dumps(ADDRESS)}")
     if "$ref" in schema and draft <= 7:
         return {"$ref": schema["$ref"]}
     found: dict[str, Any] = {}
     for name, value in schema.items():
-        if not strictly or SINCE.get(name, 0) <= draft:
-            found.update(_translated(name, value, schema, draft))
+        if not strictly or SINCE.get(name, 0) <= draft <= UNTIL.get(name, LATEST):
+            for word, said in _translated(name, value, schema, draft):
+                _add(found, word, said)
     return found
+
+
+def _add(found: dict[str, Any], name: str, value: Any) -> None:
+    """Beside what another keyword that has this name in 2020-12 has said already."""
+    if name not in found:
+        found[name] = value
+    elif name == "allOf":
+        found[name] = [*_listed(name, found[name]), *_listed(name, value)]
+    elif name in ("dependentRequired", "dependentSchemas"):
+        both = _both_lists if name == "dependentRequired" else _both_schemas
+        known, more = _named(name, found[name]), _named(name, value)
+        found[name] = known | {each: both(known[each], its) if each in known else its for each, its in more.items()}
+    elif name == "prefixItems":
+        raise UnsupportedError("prefixItems stands beside a list in items, and each draft knows only one of them")
+    else:
+        _add(found, "allOf", [{name: value}])
+
+
+def _both_lists(a: Any, b: Any) -> list[Any]:
+    return [*_listed("dependentRequired", a), *_listed("dependentRequired", b)]
+
+
+def _both_schemas(a: Any, b: Any) -> Any:
+    return {"allOf": [a, b]}
+
+
+def _listed(name: str, value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise UnsupportedError(f"{name} is {json.dumps(value)[:80]}, but must be a list")
+    return value
+
+
+def _named(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise UnsupportedError(f"{name} is {json.dumps(value)[:80]}, but must be an object")
+    return value
 
 
 def _translated(name: str, value: Any, schema: Mapping[str, Any], draft: int) -> Iterator[tuple[str, Any]]:
@@ -50,6 +90,10 @@ def _translated(name: str, value: Any, schema: Mapping[str, Any], draft: int) ->
         yield from _items(value, schema)
     elif name == "additionalItems" and draft < LATEST:
         return
+    elif name == "prefixItems" and draft < LATEST and isinstance(schema.get("items"), dict | bool):
+        yield "allOf", [{name: value}]  # `items` is of all items
+    elif name == "minContains" and value is not False and value == 0 and SINCE["contains"] <= draft < SINCE[name]:
+        yield name, 1  # as `contains` is without it
     elif name == "dependencies":
         yield from _dependencies(value)
     elif draft == 3 and name in _DRAFT_3:
@@ -68,8 +112,7 @@ def _items(value: Any, schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _dependencies(value: Any) -> Iterator[tuple[str, Any]]:
-    if not isinstance(value, dict):
-        raise UnsupportedError("dependencies is not an object")
+    value = _named("dependencies", value)
     required = {name: [each] if isinstance(each, str) else each for name, each in value.items() if isinstance(each, list | str)}
     schemas = {name: each for name, each in value.items() if not isinstance(each, list | str)}
     if required:

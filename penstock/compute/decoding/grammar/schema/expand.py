@@ -210,7 +210,8 @@ class Expander:
             if isinstance(objects, Objects) and "unevaluatedProperties" in words:
                 if not objects.all_evaluated:
                     named = {name: goal if name in objects.evaluated else join(goal, names) for name, goal in objects.named.items()}
-                    objects = replace(objects, named=named, rest=join(objects.rest, names))
+                    regions = tuple([each if each.evaluated else replace(each, goal=join(each.goal, names)) for each in objects.regions])
+                    objects = replace(objects, named=named, regions=regions, rest=join(objects.rest, names))
                 changed[OBJECT] = replace(objects, all_evaluated=True)
             if isinstance(arrays, Arrays) and "unevaluatedItems" in words:
                 prefix = [goal if at < arrays.evaluated else join(goal, items) for at, goal in enumerate(arrays.prefix)]

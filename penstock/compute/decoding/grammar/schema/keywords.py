@@ -9,6 +9,7 @@ from penstock.compute.decoding.grammar.patterns.chars import BREAK, complement
 from penstock.compute.decoding.grammar.patterns.tree import Chars, Tree, both, other, rep, texts
 from penstock.compute.decoding.grammar.patterns.write import is_plain, writable
 from penstock.compute.decoding.grammar.schema import formats, values
+from penstock.compute.decoding.grammar.schema.dialect import SINCE
 from penstock.compute.decoding.grammar.schema.document import Document, Goal, Literal, Node, join
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
 from penstock.compute.decoding.grammar.schema.meet import separated
@@ -77,21 +78,17 @@ def goal_for(work: Work, node: Node, schema: Any, positive: bool = True) -> Goal
 def read_type(work: Work, node: Node, value: Any, words: Words) -> Shapes:
     """One type, or several."""
     found: dict[str, Any] = {}
-    for name in [value] if isinstance(value, str) else values.names("type", value):
+    for name in values.types(value):
         if name == "integer":
             found.setdefault(NUMBER, Numbers(integer=True))
-        elif name in EVERY:
-            found[name] = EVERY[name]
         else:
-            raise values.refuse("type", name, f"one of integer, {', '.join(EVERY)}")
+            found[name] = EVERY[name]
     return [found]
 
 
 def read_enum(work: Work, node: Node, value: Any, words: Words) -> Shapes:
     """Plain values in one shape, each array and each object in one of its own."""
-    if not isinstance(value, list) or not value:
-        raise values.refuse("enum", value, "a list of one value or more")
-    work.algebra.effort.spend(len(value), PARTS)
+    work.algebra.effort.spend(len(values.listed(value)), PARTS)
     plain = [each for each in value if not isinstance(each, list | dict)]
     shapes = [values.scalars(plain)] if plain else []
     for each in value:
@@ -109,9 +106,7 @@ def bounded(name: str, make: Callable[[Any], Numbers]) -> Callable[..., Shapes]:
 
 
 def read_multiple(work: Work, node: Node, value: Any, words: Words) -> Shapes:
-    if values.number("multipleOf", value) <= 0:
-        raise values.refuse("multipleOf", value, "above 0")
-    return [narrowed(NUMBER, Numbers(multiples=(value,)))]
+    return [narrowed(NUMBER, Numbers(multiples=(values.step(value),)))]
 
 
 def read_min_length(work: Work, node: Node, value: Any, words: Words) -> Shapes:
@@ -133,9 +128,7 @@ def read_pattern(work: Work, node: Node, value: Any, words: Words) -> Shapes:
 
 def read_format(work: Work, node: Node, value: Any, words: Words) -> Shapes:
     """A format that no draft defines is an annotation, of which the drafts want nothing made."""
-    if not isinstance(value, str):
-        raise values.refuse("format", value, "a string")
-    name = formats.ALIASES.get(value, value)
+    name = formats.ALIASES.get(values.string("format", value), value)
     if name in formats.KNOWN:
         return [narrowed(STRING, Strings(formats=(name,)))]
     if name in formats.INTEGERS and words.get("type") == "integer":
@@ -147,11 +140,10 @@ def read_format(work: Work, node: Node, value: Any, words: Words) -> Shapes:
 
 def read_items(work: Work, node: Node, value: Any, words: Words) -> Shapes:
     """items and prefixItems."""
-    prefix = words.get("prefixItems", [])
-    if not isinstance(prefix, list):
-        raise values.refuse("prefixItems", prefix, "a list of schemas")
+    prefix = values.prefix(words)
     rest = goal_for(work, node, words["items"]) if "items" in words else ()
-    evaluated = math.inf if "items" in words else len(prefix)
+    unknown = "prefixItems" in node.schema and node.draft < SINCE["prefixItems"]
+    evaluated = math.inf if "items" in words else 0 if unknown else len(prefix)
     return [narrowed(ARRAY, Arrays(tuple([goal_for(work, node, each) for each in prefix]), rest, evaluated=evaluated))]
 
 
@@ -164,7 +156,7 @@ def read_max_items(work: Work, node: Node, value: Any, words: Words) -> Shapes:
 
 
 def read_unique(work: Work, node: Node, value: Any, words: Words) -> Shapes:
-    return [narrowed(ARRAY, Arrays(unique=True))] if value is True else [EVERY]
+    return [narrowed(ARRAY, Arrays(unique=True))] if values.boolean("uniqueItems", value) else [EVERY]
 
 
 def read_contains(work: Work, node: Node, value: Any, words: Words) -> Shapes:
@@ -253,8 +245,8 @@ def read_names(work: Work, node: Node, value: Any, words: Words) -> Shapes:
 def read_dependent_required(work: Work, node: Node, value: Any, words: Words) -> Shapes:
     found: Shapes = [EVERY]
     for name, needed in values.mapping("dependentRequired", value).items():
-        with_it = narrowed(OBJECT, Objects(required=tuple(dict.fromkeys((name, *values.names("dependentRequired", needed))))))
-        found = work.cross(found, [without(work, name), {OBJECT: with_it[OBJECT]}])
+        together = map(values.writable, (name, *values.names("dependentRequired", needed)))
+        found = work.cross(found, [without(work, name), only(OBJECT, Objects(required=tuple(dict.fromkeys(together))))])
     return found
 
 
@@ -268,7 +260,7 @@ def read_dependent_schemas(work: Work, node: Node, value: Any, words: Words) -> 
 
 def without(work: Work, name: str) -> Shape:
     """Whatever has no property of this name."""
-    return narrowed(OBJECT, Objects(named={name: work.document.nothing}))
+    return narrowed(OBJECT, Objects(named={values.writable(name): work.document.nothing}))
 
 
 def read_any(work: Work, node: Node, value: Any, words: Words) -> Shapes:

@@ -114,16 +114,16 @@ def crossed(a: Objects, b: Objects, algebra: Algebra) -> tuple[Region, ...]:
     found: list[Region] = []
     for mine in a.regions:
         met = [its for its in b.regions if algebra.overlap(mine.names, its.names)]
-        found += [Region(common(mine.names, its.names), join(mine.goal, its.goal)) for its in met]
-        found.append(Region(beside(mine.names, met), join(mine.goal, b.rest)))
+        found += [joined(common(mine.names, its.names), mine, its) for its in met]
+        found.append(replace(mine, names=beside(mine.names, met), goal=join(mine.goal, b.rest)))
     for its in b.regions:
         met = [mine for mine in a.regions if algebra.overlap(mine.names, its.names)]
-        found.append(Region(beside(its.names, met), join(a.rest, its.goal)))
+        found.append(replace(its, names=beside(its.names, met), goal=join(a.rest, its.goal)))
     found = inhabited(found, algebra)
     if are_short(found, algebra):
         return tuple(found)
-    return together([Region(mine.names, join(mine.goal, b.rest)) for mine in a.regions],
-                    [Region(its.names, join(a.rest, its.goal)) for its in b.regions], algebra)
+    return together([replace(mine, goal=join(mine.goal, b.rest)) for mine in a.regions],
+                    [replace(its, goal=join(a.rest, its.goal)) for its in b.regions], algebra)
 
 
 def separated(regions: Sequence[Region], algebra: Algebra) -> tuple[Region, ...]:
@@ -132,9 +132,9 @@ def separated(regions: Sequence[Region], algebra: Algebra) -> tuple[Region, ...]
     for region in regions:
         met = [each for each in found if algebra.overlap(each.names, region.names)]
         apart = [each for each in found if each not in met]
-        apart += [Region(common(each.names, region.names), join(each.goal, region.goal)) for each in met]
-        apart += [Region(beside(each.names, [region]), each.goal) for each in met]
-        apart = inhabited([*apart, Region(beside(region.names, met), region.goal)], algebra)
+        apart += [joined(common(each.names, region.names), each, region) for each in met]
+        apart += [replace(each, names=beside(each.names, [region])) for each in met]
+        apart = inhabited([*apart, replace(region, names=beside(region.names, met))], algebra)
         found = apart if not met or are_short(apart, algebra) else list(together(found, [region], algebra))
     return tuple(found)
 
@@ -146,9 +146,14 @@ def together(a: Sequence[Region], b: Sequence[Region], algebra: Algebra) -> tupl
         met = [each for each in found if algebra.overlap(each.names, region.names)]
         found = [each for each in found if each not in met]
         for each in met:
-            region = Region(alt([each.names, region.names]), join(each.goal, region.goal))
+            region = replace(joined(alt([each.names, region.names]), each, region), evaluated=each.evaluated and region.evaluated)
         found.append(region)
     return tuple(found)
+
+
+def joined(names: Tree, a: Region, b: Region) -> Region:
+    """Where both speak of these names."""
+    return Region(names, join(a.goal, b.goal), a.evaluated or b.evaluated)
 
 
 def are_short(regions: Sequence[Region], algebra: Algebra) -> bool:
@@ -181,5 +186,5 @@ def inhabited(regions: Sequence[Region], algebra: Algebra) -> list[Region]:
     for region in regions:
         if algebra.is_writable(region.names):
             known = by_names.get(region.names)
-            by_names[region.names] = region if known is None else replace(known, goal=join(known.goal, region.goal))
+            by_names[region.names] = region if known is None else joined(region.names, known, region)
     return list(by_names.values())

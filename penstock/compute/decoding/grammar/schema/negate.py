@@ -1,9 +1,10 @@
 """Keywords, each as the shapes of what it forbids: some of them, where all cannot be told, and never one that it allows.
 
 That lets what a schema excludes be kept away from, which `not`, `oneOf`, `if` and `else` ask for. A keyword without an entry forbids
-nothing that is known; so do formats, which most validators do not look at.
+nothing.
 """
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import combinations, islice
 from typing import Any
 
@@ -38,18 +39,17 @@ MAX_PAIRS = 64
 
 def no_type(work: Work, node: Node, value: Any, words: Words) -> Shapes:
     """Numbers that are not integers are left out: JSON writes both alike."""
-    given = {value} if isinstance(value, str) else set(values.names("type", value))
+    given = frozenset(values.types(value))
     return [{kind: record for kind, record in EVERY.items() if kind not in given and not (kind == NUMBER and "integer" in given)}]
 
 
 def no_enum(work: Work, node: Node, value: Any, words: Words) -> Shapes:
     """None of the values: texts all at once, others one by one."""
-    listed = value if isinstance(value, list) else []
     found: Shapes = [EVERY]
-    texts = [each for each in listed if isinstance(each, str)]
+    texts = [each for each in values.listed(value) if isinstance(each, str)]
     if texts:
         found = work.cross(found, [{**EVERY, STRING: Strings(excluded=(alt([text(each) for each in texts]),))}])
-    for each in listed:
+    for each in value:
         if not isinstance(each, str):
             found = work.cross(found, no_value(work, each))
     return found
@@ -99,7 +99,7 @@ def no_pattern(work: Work, node: Node, value: Any, words: Words) -> Shapes:
 
 def no_items(work: Work, node: Node, value: Any, words: Words) -> Shapes:
     """One of the items is not as it must be: one of the prefix, or the first behind it."""
-    prefix = words.get("prefixItems", [])
+    prefix = values.prefix(words)
     listed = [*prefix, words["items"]] if "items" in words else prefix
     found = []
     for at, schema in enumerate(listed):
@@ -119,7 +119,9 @@ def no_max_items(work: Work, node: Node, value: Any, words: Words) -> Shapes:
 
 
 def no_contains(work: Work, node: Node, value: Any, words: Words) -> Shapes:
-    if "minContains" in words or "maxContains" in words:
+    counts = [values.count(name, words[name]) for name in ("minContains", "maxContains") if name in words]
+    if counts:
+        goal_for(work, node, value)
         return []
     return [only(ARRAY, Arrays(rest=goal_for(work, node, value, False)))]
 
@@ -127,7 +129,7 @@ def no_contains(work: Work, node: Node, value: Any, words: Words) -> Shapes:
 def no_properties(work: Work, node: Node, value: Any, words: Words) -> Shapes:
     """A property that is not as it must be: a named one, one of a pattern, or one more."""
     found = []
-    schemas, patterns = words.get("properties", {}), words.get("patternProperties", {})
+    schemas, patterns = (values.mapping(name, words.get(name, {})) for name in ("properties", "patternProperties"))
     for name, schema in schemas.items():
         goal = goal_for(work, node, schema, False)
         found.append(only(OBJECT, Objects({values.writable(name): goal}, required=(name,))))
@@ -158,7 +160,7 @@ def no_max_properties(work: Work, node: Node, value: Any, words: Words) -> Shape
 
 def no_dependent_required(work: Work, node: Node, value: Any, words: Words) -> Shapes:
     return [
-        only(OBJECT, Objects({missing: work.document.nothing}, required=(name,)))
+        only(OBJECT, Objects({values.writable(missing): work.document.nothing}, required=(values.writable(name),)))
         for name, needed in values.mapping("dependentRequired", value).items() for missing in values.names("dependentRequired", needed)
     ]
 
@@ -166,7 +168,8 @@ def no_dependent_required(work: Work, node: Node, value: Any, words: Words) -> S
 def no_dependent_schemas(work: Work, node: Node, value: Any, words: Words) -> Shapes:
     found: list[Any] = []
     for name, schema in values.mapping("dependentSchemas", value).items():
-        found += work.cross([only(OBJECT, Objects(required=(name,)))], work.goal(goal_for(work, node, schema, False)))
+        needed = only(OBJECT, Objects(required=(values.writable(name),)))
+        found += work.cross([needed], work.goal(goal_for(work, node, schema, False)))
     return found
 
 
@@ -204,6 +207,24 @@ def no_reference(work: Work, node: Node, value: Any, words: Words) -> Shapes:
     return work.literal(Literal(work.document.resolve(node, value), False))
 
 
+def no_dynamic_reference(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    return work.literal(Literal(work.document.resolve_dynamically(node, value), False))
+
+
+def unknown(check: Callable[[Any], object]) -> Callable[..., Shapes]:
+    """Of a keyword of which it is not known what it forbids, but what value it must have."""
+    def deny(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+        check(value)
+        return []
+
+    return deny
+
+
+def unknown_schema(work: Work, node: Node, value: Any, words: Words) -> Shapes:
+    goal_for(work, node, value)
+    return []
+
+
 def untold(node: Node, words: Words) -> dict[str, str]:
     """Keywords that forbid more than is known of them, and the type of what they forbid."""
     found = {name: kind for name, (kind, idle) in UNTOLD.items() if name in words and words[name] not in (idle, {})}
@@ -220,7 +241,8 @@ def untold(node: Node, words: Words) -> dict[str, str]:
 Denier = Callable[[Work, Node, Any, Words], Sequence[Any]]
 # The simplest first: of many, some may be left out.
 NEGATIVE: Mapping[str, Denier] = {
-    "$ref": no_reference, "required": no_required, "type": no_type, "const": no_const, "enum": no_enum,
+    "$ref": no_reference, "$dynamicRef": no_dynamic_reference, "$recursiveRef": no_dynamic_reference, "required": no_required,
+    "type": no_type, "const": no_const, "enum": no_enum,
     "minimum": beyond("minimum", lambda value: Numbers(high=Bound(value, True))),
     "maximum": beyond("maximum", lambda value: Numbers(low=Bound(value, True))),
     "exclusiveMinimum": beyond("exclusiveMinimum", lambda value: Numbers(high=Bound(value))),
@@ -229,8 +251,11 @@ NEGATIVE: Mapping[str, Denier] = {
     "minProperties": no_min_properties, "maxProperties": no_max_properties, "dependentRequired": no_dependent_required,
     "properties": no_properties, "items": no_items, "contains": no_contains, "dependentSchemas": no_dependent_schemas,
     "not": not_not, "allOf": not_all, "anyOf": not_any, "oneOf": not_one, "if": no_if,
+    "multipleOf": unknown(values.step), "uniqueItems": unknown(partial(values.boolean, "uniqueItems")),
+    "format": unknown(partial(values.string, "format")), "propertyNames": unknown_schema, "unevaluatedItems": unknown_schema,
+    "unevaluatedProperties": unknown_schema,
 }
-# Those without an entry above: the type of what they forbid, and the value by which they forbid nothing.
+# Those of which it is not known: the type of what they forbid, and the value by which they forbid nothing.
 UNTOLD: Mapping[str, tuple[str, Any]] = {
     "multipleOf": (NUMBER, None), "uniqueItems": (ARRAY, False), "unevaluatedItems": (ARRAY, True), "propertyNames": (OBJECT, True),
     "unevaluatedProperties": (OBJECT, True),

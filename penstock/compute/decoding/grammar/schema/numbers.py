@@ -56,7 +56,9 @@ def fits(value: Number, wanted: Numbers) -> bool:
 
 def is_multiple(value: Number, of: Number) -> bool:
     """By decimal arithmetic and by binary."""
-    return Fraction(str(value)) % Fraction(str(of)) == 0 and (isinstance(of, int) or int(value / of) == value / of)
+    if Fraction(str(value)) % Fraction(str(of)) != 0:
+        return False
+    return isinstance(of, int) or (math.isfinite(value / of) and int(value / of) == value / of)
 
 
 def is_empty(wanted: Numbers) -> bool:
@@ -97,6 +99,8 @@ def binary(step: Fraction) -> Fraction:
 def written(wanted: Numbers) -> dict[str, Any]:
     """As llguidance reads it. Raises UnsupportedError for bounds and multiples that it would read as something else."""
     low, high = whole_bounds(wanted) if wanted.integer else real_bounds(wanted)
+    if any(isinstance(of, float) and of > 2 for of in wanted.multiples):
+        low, high = told_apart(low, high)
     if low is not None and high is not None and low > high:
         raise UnsupportedError(f"its bounds leave no number that has at most {DIGITS} digits")
     found: dict[str, Any] = {"type": "integer" if wanted.integer else "number"}
@@ -118,6 +122,15 @@ def written(wanted: Numbers) -> dict[str, Any]:
             raise UnsupportedError(f"{named} leaves {count:,} remainders; at most {most:,} are told apart")
         found["multipleOf"] = int(step) if step.denominator == 1 else float(step)
     return found
+
+
+def told_apart(low: Number | None, high: Number | None) -> tuple[Number, Number]:
+    """Bounds up to which integers are doubles: larger ones are rounded before they are divided by one. A quotient that is itself beyond is
+    whole, as by all steps of at most 2."""
+    low, high = -EXACT if low is None else max(low, -EXACT), EXACT if high is None else min(high, EXACT)
+    if low > high:
+        raise UnsupportedError(f"its bounds leave no multiples but those beyond {EXACT:,}, which are not told apart")
+    return low, high
 
 
 def is_near(step: Number) -> bool:

@@ -75,6 +75,7 @@ class Region:
 
     names: Tree
     goal: Goal
+    evaluated: bool = True  # some schema has spoken of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,8 @@ def unspoken(shape: Shape) -> Shape:
     objects, arrays = shape.get(OBJECT), shape.get(ARRAY)
     found = dict(shape)
     if isinstance(objects, Objects):
-        found[OBJECT] = replace(objects, evaluated=frozenset(), all_evaluated=False)
+        regions = tuple([replace(region, evaluated=False) for region in objects.regions])
+        found[OBJECT] = replace(objects, regions=regions, evaluated=frozenset(), all_evaluated=False)
     if isinstance(arrays, Arrays):
         found[ARRAY] = replace(arrays, evaluated=0)
     return found

@@ -1,7 +1,7 @@
 """Keywords' values, checked, and JSON values as schemas."""
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.compute.decoding.grammar.patterns import chars
@@ -10,7 +10,19 @@ from penstock.compute.decoding.grammar.patterns.syntax import PatternError
 from penstock.compute.decoding.grammar.patterns.tree import Tree
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
 from penstock.compute.decoding.grammar.schema.numbers import DIGITS, EXACT
-from penstock.compute.decoding.grammar.schema.records import BOOLEAN, NULL, NUMBER, STRING, Booleans, Nulls, Number, Numbers, Shape, Strings
+from penstock.compute.decoding.grammar.schema.records import (
+    BOOLEAN,
+    EVERY,
+    NULL,
+    NUMBER,
+    STRING,
+    Booleans,
+    Nulls,
+    Number,
+    Numbers,
+    Shape,
+    Strings,
+)
 from penstock.compute.decoding.grammar.syntax import MOST_NEEDED
 
 LARGEST = 10**30  # number of characters, items or properties: more are never written
@@ -41,6 +53,46 @@ def names(keyword: str, value: Any) -> list[str]:
     return value
 
 
+def types(value: Any) -> list[str]:
+    found = [value] if isinstance(value, str) else names("type", value)
+    for name in found:
+        if name != "integer" and name not in EVERY:
+            raise refuse("type", name, f"one of integer, {', '.join(EVERY)}")
+    return found
+
+
+def listed(value: Any) -> list[Any]:
+    if not isinstance(value, list) or not value:
+        raise refuse("enum", value, "a list of one value or more")
+    return value
+
+
+def step(value: Any) -> Number:
+    if number("multipleOf", value) <= 0:
+        raise refuse("multipleOf", value, "above 0")
+    found: Number = value
+    return found
+
+
+def boolean(keyword: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise refuse(keyword, value, "true or false")
+    return value
+
+
+def string(keyword: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise refuse(keyword, value, "a string")
+    return value
+
+
+def prefix(words: Mapping[str, Any]) -> list[Any]:
+    found = words.get("prefixItems", [])
+    if not isinstance(found, list):
+        raise refuse("prefixItems", found, "a list of schemas")
+    return found
+
+
 def schemas(keyword: str, value: Any) -> list[Any]:
     if not isinstance(value, list) or not value:
         raise refuse(keyword, value, "a list of one schema or more")
@@ -54,10 +106,8 @@ def mapping(keyword: str, value: Any) -> dict[str, Any]:
 
 
 def language(algebra: Algebra, keyword: str, value: Any, widely: bool = False) -> Tree:
-    if not isinstance(value, str):
-        raise refuse(keyword, value, "a string")
     try:
-        return algebra.matching(value, widely)
+        return algebra.matching(string(keyword, value), widely)
     except PatternError as error:
         raise UnsupportedError(str(error)) from None
 

@@ -122,6 +122,22 @@ def test_a_step_of_few_digits_is_written(multiple: float, found: float) -> None:
     assert written(Numbers(multiples=(multiple,)))["multipleOf"] == found
 
 
+@pytest.mark.parametrize(("value", "step"), [(10**15, 1e-300), (1, 5e-324)])
+def test_what_divided_as_doubles_is_infinite_is_no_multiple(value: int, step: float) -> None:
+    assert not is_multiple(value, step)
+
+
+@pytest.mark.parametrize(("wanted", "low", "high"), [
+    (Numbers(True, multiples=(5.0,)), -(2**53), 2**53), (Numbers(True, Bound(3), None, (5.0,)), 3, 2**53),
+    (Numbers(False, None, Bound(7), (2.5,)), -(2**53), 7), (Numbers(True, None, Bound(10**17), (5.0, 2)), -(2**53), 2**53)])
+def test_multiples_of_a_double_above_2_are_bounded_by_what_doubles_tell_apart(wanted: Numbers, low: int, high: int) -> None:
+    found = written(wanted)
+    assert (found["minimum"], found["maximum"]) == (low, high)
+    assert all(not {"minimum", "maximum"} & written(Numbers(True, multiples=(step,))).keys() for step in (2.0, 0.5, 5))
+    with pytest.raises(UnsupportedError, match="leave no multiples but those beyond"):
+        written(Numbers(True, Bound(10**17), None, (5.0,)))
+
+
 def test_few_multiples_are_listed() -> None:
     assert written(Numbers(True, Bound(1), Bound(100_000), (25_000,))) == {"enum": [25_000, 50_000, 75_000, 100_000]}
 
