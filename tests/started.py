@@ -28,6 +28,16 @@ def start(*options: str, model: str = "brook") -> tuple[subprocess.Popen[str], s
             time.sleep(0.1)
 
 
+def has_ipv6() -> bool:
+    """Whether this machine's loopback interface has an IPv6 address."""
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
 def stop(server: subprocess.Popen[str]) -> str:
     """Ends it as a terminal's Ctrl-C or an orchestrator would; what it has said."""
     server.send_signal(signal.SIGTERM)

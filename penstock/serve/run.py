@@ -2,8 +2,9 @@
 import gc
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
+from shlex import quote
 
 import penstock
 from penstock.core.config import EngineConfig, ServerConfig
@@ -11,6 +12,7 @@ from penstock.core.errors import ModelError
 from penstock.serve.api.dashboard.feed import Feed, Subject
 from penstock.serve.api.metrics import Metrics
 from penstock.serve.api.parts import Parts
+from penstock.serve.api.requestlog import base_url
 from penstock.serve.api.server import bind, create_app, run
 from penstock.serve.api.tracing import Propagating, Traced, open_tracing
 from penstock.serve.engine.build import Built, build, make_selections, parsers, times_steps
@@ -34,6 +36,8 @@ def serve(engine: EngineConfig, server: ServerConfig, say: Say, progress: Callab
     tracing = open_tracing(server.otlp_endpoint, os.environ, server.served_model_name or engine.model)
     listener = bind(server)
     with listener:
+        host, port, *_ = listener.getsockname()
+        bound = replace(server, host=host, port=port)
         metrics = Metrics()
         built = build(engine, metrics, progress, say)
         template = template_of(built, server.chat_template, say)
@@ -45,20 +49,20 @@ def serve(engine: EngineConfig, server: ServerConfig, say: Say, progress: Callab
         selecting = Selecting(loop, selections)
         client: EngineClient = selecting if tracing is None else Traced(selecting, tracing)
         app = create_app(Parts(
-            engine=client, tokenizer=built.tokenizer, chat_template=template, config=server, metrics=metrics,
+            engine=client, tokenizer=built.tokenizer, chat_template=template, config=bound, metrics=metrics,
             tool_parser=tool_parser, reasoning_parser=reasoning_parser, sampling_defaults=built.sampling_defaults,
             fingerprint=built.fingerprint, vocab_size=built.spec.vocab_size, grammars=built.grammars,
             feed=Feed(subject(built, loop, server.served_model_name)), state=lambda: state_of(built, ledger),
             serves_objectives=times_steps(built.resolved.engine)))
         if tracing is not None:
             app.add_middleware(Propagating, tracing=tracing)
-        for line in banner(built, engine, server):
+        for line in banner(built, engine, server, base_url(bound)):
             say(line)
         gc.collect()
         gc.freeze()  # what is loaded stays: no collection walks it again while answers wait
         loop.start()
         try:
-            run(app, server, listener)
+            run(app, bound, listener)
         finally:
             gc.unfreeze()
             loop.stop()
@@ -96,8 +100,8 @@ def subject(built: Built, loop: Loop, served_name: str | None) -> Subject:
     return Subject(loop, built.engine.clock, built.hardware, compute_type, config.block_size, about)
 
 
-def banner(built: Built, asked: EngineConfig, server: ServerConfig) -> Iterator[str]:
-    """What was loaded, what fits and why, what of it was asked for, and a request to try."""
+def banner(built: Built, asked: EngineConfig, server: ServerConfig, at: str) -> Iterator[str]:
+    """What was loaded, what fits and why, what of it was asked for, and a request to try. `at`: the URL that is listened at."""
     config, reasons = built.resolved.engine, built.resolved.reasons
     kv_tokens, max_len = config.kv_tokens or 0, config.max_model_len or 0
     yield f"{config.model}: {built.spec.num_layers} layers, weights in {config.dtype}, {built.found.source.path}"
@@ -110,10 +114,9 @@ def banner(built: Built, asked: EngineConfig, server: ServerConfig) -> Iterator[
     given = [*options(asked), *options(server)]
     yield f"  options    {', '.join(given)}; otherwise defaults" if given else "  options    all defaults"
     name = server.served_model_name or config.model
-    at = f"http://{server.host}:{server.port}"
     key = " -H 'Authorization: Bearer KEY'" if server.api_key or server.api_keys else ""
     yield f"Serving {name} at {at}, with a dashboard for your browser  (stop with Ctrl-C). Try:"
-    yield (f"""  curl {at}/v1/chat/completions{key} -H 'Content-Type: application/json' \\\n"""
+    yield (f"""  curl {quote(at + '/v1/chat/completions')}{key} -H 'Content-Type: application/json' \\\n"""
            """    -d '{"messages": [{"role": "user", "content": "Tell me about the fox and the old king."}], "max_tokens": 120}'""")
 
 

@@ -130,12 +130,12 @@ def special_token(desk: Desk) -> Any:
     return find
 
 
-def behind_reasoning(desk: Desk, wanted: StructuredOutputsParams, prompt: str) -> StructuredOutputsParams:
-    """A model that reasons may do so before it keeps to a structure."""
+def behind_reasoning(desk: Desk, wanted: StructuredOutputsParams, prompt: str, continued: str) -> StructuredOutputsParams:
+    """A model that reasons may do so before it keeps to a structure. `continued`: as in Rendered."""
     parser = desk.parts.reasoning_parser
     if parser is None:
         return wanted
-    rules = parser.rules(prompt, special_token(desk))
+    rules = parser.rules(prompt, special_token(desk), continued)
     if wanted.frame is not None:
         text = wanted.frame.text.replace(CALLS_OR_TEXT, "frame: before_calls calls | reasoning @body", 1)
         return replace(wanted, frame=replace(wanted.frame, text=f"{text}\n{rules}"))

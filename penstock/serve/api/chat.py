@@ -38,7 +38,7 @@ async def create(desk: Desk, http: HttpRequest) -> Response:
     max_name = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
     check_room(desk, len(prompt.token_ids), wish.params, "messages", max_name)
     chat_id = f"chatcmpl-{made_id(http)}"
-    params, grammar = await constrain(desk, http, wish, prompt.text, received.size)
+    params, grammar = await constrain(desk, http, wish, prompt, received.size)
     request = make_request(chat_id, prompt.token_ids, params, placing, prompt=prompt.text, marks=prompt.marks, grammar=grammar)
     return await answered(desk, Call(desk, http, [request], arrived_s), Answer(desk, chat_id, wish, prompt))
 
@@ -83,7 +83,7 @@ class Answer:
         self._head: dict[str, Any] = {"id": chat_id, "object": "chat.completion.chunk" if wish.streaming.on else "chat.completion",
                       "created": int(time.time()), "model": desk.model, "system_fingerprint": desk.fingerprint}
         prompt_end = desk.parts.tokenizer.shown_end(prompt.token_ids, wish.params.skip_special_tokens)
-        self._choices = [Choice(desk, wish, prompt.text, prompt_end) for _ in range(wish.params.n)]
+        self._choices = [Choice(desk, wish, prompt, prompt_end) for _ in range(wish.params.n)]
         self._templates: dict[int, Template] = {}
         self._usage = Usage()
         self._prompt_rows: tuple[TokenLogprobs | None, ...] = ()

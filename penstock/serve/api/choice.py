@@ -4,27 +4,31 @@ from typing import Any
 
 from penstock.serve.api.logprobs import chat_rows
 from penstock.serve.api.parts import Desk
+from penstock.serve.api.rendering import Rendered
 from penstock.serve.api.wish import Wish
 from penstock.serve.engine.requests import Delta
 from penstock.serve.text.answer import AnswerParser, ContentDelta, Event, ReasoningDelta, ToolCallStart
+from penstock.serve.text.hidden import HiddenTokens
 from penstock.serve.text.thought import ThoughtTokens
 
 
 class Choice:
     """One choice on its way out."""
 
-    def __init__(self, desk: Desk, wish: Wish, prompt: str, prompt_end: Sequence[int]) -> None:
+    def __init__(self, desk: Desk, wish: Wish, prompt: Rendered, prompt_end: Sequence[int]) -> None:
         """`prompt_end`: the last of the prompt's tokens that show."""
         self.num_tokens = 0
         self.begun = False
         self._tokenizer = desk.parts.tokenizer
         self._num_top = wish.num_top
         reasoning, tools = desk.parts.reasoning_parser, desk.parts.tool_parser if wish.calls_tools else None
-        calls = None if tools is None else tools(sure=bool(wish.structured_by))
-        thinker = None if reasoning is None else reasoning(prompt)
+        calls = None if tools is None else tools(sure=wish.sure_of_calls)
+        thinker = None if reasoning is None else reasoning(prompt.text, prompt.continued)
         self._parser = AnswerParser(thinker, calls)
         skip = wish.params.skip_special_tokens
-        self._thought = None if thinker is None else ThoughtTokens(self._tokenizer.detokenizer(skip, prompt_end), thinker)
+        self._thought = None if thinker is None else ThoughtTokens(
+            self._tokenizer.detokenizer(skip, prompt_end), thinker, wish.hidden)
+        self._hidden = HiddenTokens(self._tokenizer.detokenizer(skip, prompt_end), wish.hidden) if wish.hidden else None
         self._only_calls = wish.only_calls
         self._called = False
         self._thinks = False  # or is known to have thought, if at all
@@ -34,7 +38,9 @@ class Choice:
         self.num_tokens += len(delta.token_ids)
         if self._thought is not None:
             self._thought.push(delta.token_ids)
-        found = self._parser.push(delta.text)
+        if self._hidden is not None:
+            self._hidden.push(delta.token_ids)
+        found = self._parser.push(delta.text if self._hidden is None else self._hidden.cut(delta.text))
         if delta.finish_reason is not None:
             found += self._parser.finish()
         if self._thought is not None and not self._thinks:

@@ -59,9 +59,9 @@ class Keys:
 
 
 def read_keys(config: ServerConfig, environ: Mapping[str, str] = os.environ) -> Keys:
-    """Raises UsageError, naming the key, for a file that cannot be obeyed."""
+    """Raises UsageError, naming the key, for one that no request can send and a file that cannot be obeyed."""
     usual = NO_OBJECTIVES if config.slo_default is None else parse_objectives(config.slo_default, "--slo-default")
-    known = [] if config.api_key is None else [(digest_of(config.api_key), Asker("api-key", usual))]
+    known = [] if config.api_key is None else [(digest_of("--api-key", config.api_key), Asker("api-key", usual))]
     if config.api_keys is not None:
         for name, told in read_file(config.api_keys).items():
             known.append(read_key(f"{config.api_keys}: [{name}]", name, told, usual, environ))
@@ -117,10 +117,13 @@ def read_digest(owner: str, told: Mapping[str, Any], environ: Mapping[str, str])
         if not environ.get(value):
             raise UsageError(f"{owner} key_env: the environment has no {value}")
         value = environ[value]
-    if value != value.strip():
+    return digest_of(owner, value)
+
+
+def digest_of(owner: str, key: str) -> str:
+    """Raises UsageError for a key that no request can send."""
+    if not key:
+        raise UsageError(f"{owner}: the key is empty, which no request can send")
+    if key != key.strip():
         raise UsageError(f"{owner}: the key begins or ends with white space, which no request can send")
-    return digest_of(value)
-
-
-def digest_of(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()

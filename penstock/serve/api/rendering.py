@@ -10,7 +10,9 @@ from penstock.serve.api.calling import Calling, read_calling
 from penstock.serve.api.messages import read_messages
 from penstock.serve.api.parts import Desk
 from penstock.serve.api.values import Values, show
+from penstock.serve.text.chat import check_names
 from penstock.serve.text.marks import cache_marks
+from penstock.serve.text.messages import PART_SEPARATOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +29,12 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
+    """`continued`: the text so far of the message that the answer goes on with; "" where it begins one."""
+
     text: str
     token_ids: tuple[int, ...]
     marks: tuple[CacheMark, ...] = ()
+    continued: str = ""
 
 
 def read_conversation(desk: Desk, body: Mapping[str, Any]) -> Conversation:
@@ -84,6 +89,7 @@ def read_variables(body: Mapping[str, Any], known: frozenset[str]) -> dict[str, 
             raise RequestError(f"documents must be a list of objects, not {show(documents)}", param="documents")
         variables["documents"] = _known("documents", "documents", known, body)
     given = values.mapping("chat_template_kwargs") or {}
+    check_names(given)
     for name in given:
         if name in variables:
             raise RequestError(f"{name} is given twice, also in chat_template_kwargs", param="chat_template_kwargs")
@@ -105,7 +111,12 @@ def render(desk: Desk, conversation: Conversation) -> Rendered:
     encode = partial(desk.parts.tokenizer.encode, add_special_tokens=conversation.add_special_tokens)
     text = one(conversation.messages, conversation.calling.shown)
     marks = cache_marks(conversation.messages, conversation.calling.shown, one, encode)
-    return Rendered(text, tuple(encode(text)), marks)
+    return Rendered(text, tuple(encode(text)), marks, _continued(conversation))
+
+
+def _continued(conversation: Conversation) -> str:
+    content = conversation.messages[-1].get("content") if conversation.continue_final_message else None
+    return content if isinstance(content, str) else PART_SEPARATOR.join(part["text"] for part in content or ())
 
 
 def _render_text(desk: Desk, conversation: Conversation, messages: Sequence[Mapping[str, Any]], tools: Any) -> str:

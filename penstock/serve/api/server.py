@@ -3,10 +3,12 @@ import asyncio
 import contextlib
 import functools
 import logging
+import re
 import resource
 import socket
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from types import FrameType
 
 import uvicorn
@@ -122,7 +124,9 @@ def make_server(app: Starlette, config: ServerConfig) -> Server:
 
 
 def bind(config: ServerConfig) -> socket.socket:
-    """A socket to listen on. Raises UsageError for options that cannot be served with, PenstockError for a port that is taken."""
+    """A socket to listen on. An IPv6 address may stand in brackets, as in a URL. Raises UsageError for options that cannot be served with,
+    PenstockError for a port that is taken."""
+    config = replace(config, host=re.sub(r"^\[(.*)\]$", r"\1", config.host))
     check_numbers(config)
     check_bind(config)
     read_keys(config)

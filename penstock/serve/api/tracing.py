@@ -1,8 +1,8 @@
 """Traces of requests for OpenTelemetry, in the words of its GenAI semantic conventions 0.1 (docs/dashboard.md). An extra: `penstock[otel]`.
 
 A request is a span with its parameters and usage and the moment of its first token, and below it what it waited for: queue, prefill,
-decode. One that never reached the engine, a wrong one, is a span as well. What users write is never in it. Nothing of OpenTelemetry is
-imported before `open_tracing` finds that somebody asks for traces.
+decode. One that never reached the engine, a wrong one, is a span as well. Of what users write it has stop strings and nothing else. Nothing
+of OpenTelemetry is imported before `open_tracing` finds that somebody asks for traces.
 """
 import threading
 import time

@@ -1,5 +1,5 @@
 """What a conversation's answer shall be: its parameters, what is shown of it, and the structure that it and its calls keep to."""
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,8 +9,9 @@ from penstock.compute.decoding.grammar.compiled import Compiled
 from penstock.compute.decoding.params import check_params
 from penstock.core.errors import RequestError
 from penstock.core.types import SamplingParams
-from penstock.serve.api.calling import Calling, behind_reasoning, parts_of, structure_of
+from penstock.serve.api.calling import Calling, behind_reasoning, parts_of, special_token, structure_of
 from penstock.serve.api.parts import Desk
+from penstock.serve.api.rendering import Rendered
 from penstock.serve.api.schema import Streaming
 from penstock.serve.api.structure import Asked, compile_all, structured
 
@@ -18,8 +19,9 @@ from penstock.serve.api.structure import Asked, compile_all, structured
 @dataclass(frozen=True, slots=True)
 class Wish:
     """What a request asks for, beside its messages. `num_top`: entries of top_logprobs; None without logprobs. `structured_by`:
-    the field that says what the answer must be, if any. `only_calls`: it calls functions and says nothing else. `parts`: what must be
-    possible by itself."""
+    the field that says what the answer must be, if any. `only_calls`: it calls functions and says nothing else. `sure_of_calls`: what
+    begins like a call is one. `hidden`: special tokens that are no markup, where the text must come with those that are and the
+    client asked for none. `parts`: what must be possible by itself."""
 
     params: SamplingParams
     streaming: Streaming
@@ -28,6 +30,8 @@ class Wish:
     calls_tools: bool = False
     structured_by: str = ""
     only_calls: bool = False
+    sure_of_calls: bool = False
+    hidden: Collection[int] = frozenset()
     parts: Sequence[Asked] = ()
 
 
@@ -38,16 +42,25 @@ def wish_of(desk: Desk, params: SamplingParams, said: Asked | None, calling: Cal
         raise RequestError("tools need a tool parser: start the server with --tool-parser, or set tool_choice to \"none\"", param="tools")
     asked = structure_of(desk, said, calling)
     params = check_params(structured(params, asked), desk.vocab_size)
-    if any(parser.needs_special_tokens for parser in (desk.parts.reasoning_parser, tool_parser if calls_tools else None) if parser):
-        params = replace(params, skip_special_tokens=False)
+    hidden: Collection[int] = frozenset()
+    if params.skip_special_tokens and (markup := markup_ids(desk, calls_tools)):
+        params, hidden = replace(params, skip_special_tokens=False), desk.parts.tokenizer.special_ids - markup
+    told_apart = calling.required or said is None or bool(tool_parser and tool_parser.markup)  # calls, from what else the answer may be
     return Wish(params, calls_tools=calls_tools, structured_by="" if asked is None else asked.field, only_calls=calling.required,
-                parts=parts_of(said, calling), **shown)
+                sure_of_calls=asked is not None and told_apart, hidden=hidden, parts=parts_of(said, calling), **shown)
 
 
-async def constrain(desk: Desk, http: HttpRequest, wish: Wish, prompt: str, size: int) -> tuple[SamplingParams, Compiled | None]:
+def markup_ids(desk: Desk, calls_tools: bool) -> frozenset[int]:
+    """The special tokens that the answer's parsers read."""
+    parsers = (desk.parts.reasoning_parser, desk.parts.tool_parser if calls_tools else None)
+    found = map(special_token(desk), [tag for parser in parsers if parser is not None for tag in parser.markup])
+    return frozenset(token for token in found if token is not None)
+
+
+async def constrain(desk: Desk, http: HttpRequest, wish: Wish, prompt: Rendered, size: int) -> tuple[SamplingParams, Compiled | None]:
     """Compiles what the answer must be. Schemas of functions are compiled one by one first, so that a bad one is named."""
     wanted = wish.params.structured_outputs
     if wanted is None:
         return wish.params, None
-    whole = Asked(behind_reasoning(desk, wanted, prompt), wish.structured_by)
+    whole = Asked(behind_reasoning(desk, wanted, prompt.text, prompt.continued), wish.structured_by)
     return await compile_all(desk, http, wish.params, [*wish.parts, whole], size)

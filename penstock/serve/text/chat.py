@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MAX_RENDERED = 64 << 20  # characters
 MAX_SECONDS = 20.0
-RESERVED = ("messages", "tools")
+RESERVED = ("add_generation_prompt", "continue_final_message", "documents", "messages", "tools")
 PRIVATE = re.compile("[\ue000-\uf8ff]")
 
 
@@ -78,9 +78,7 @@ class ChatTemplate:
                 "continue_final_message leaves the last message open and cannot go with add_generation_prompt: set one to false",
                 param="continue_final_message",
             )
-        for name in template_kwargs:
-            if name in RESERVED:
-                raise RequestError(f"chat_template_kwargs must not hold {name!r}, a field of its own", param="chat_template_kwargs")
+        check_names(template_kwargs)
         chosen = self._choose(tools is not None)
         form = chosen.form
         shaped = for_template(messages, form)
@@ -144,6 +142,13 @@ class ChatTemplate:
         return "".join(texts)
 
 
+def check_names(variables: Iterable[str]) -> None:
+    """Raises RequestError where variables of a request would stand for what has a field of its own."""
+    for name in variables:
+        if name in RESERVED:
+            raise RequestError(f"chat_template_kwargs must not hold {name!r}, a field of its own", param="chat_template_kwargs")
+
+
 def check_file(path: Path) -> None:
     """Raises UsageError for a template that cannot be read or is not jinja."""
     try:
@@ -153,11 +158,12 @@ def check_file(path: Path) -> None:
 
 
 class Ending:
-    """Finds where the last message ends in the rendered text, by a mark behind its own. The mark's blank shows whether ends are trimmed."""
+    """Finds where the last message ends in the rendered text, by a mark behind its own. The mark's blank shows whether ends are trimmed. A
+    message with calls does not end with its text."""
 
     def __init__(self, messages: Sequence[Mapping[str, Any]]) -> None:
         self._mark = absent_character(messages) + " "
-        content = messages[-1].get("content") if messages else None
+        content = messages[-1].get("content") if messages and not messages[-1].get("tool_calls") else None
         if isinstance(content, list) and content:
             marked: Any = [*content[:-1], {**content[-1], "text": content[-1]["text"] + self._mark}]
         elif isinstance(content, str):

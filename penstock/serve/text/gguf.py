@@ -29,6 +29,7 @@ ROLES = {  # the key misspells separator
     "bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "sep_token": "seperator", "pad_token": "padding", "cls_token": "cls",
     "mask_token": "mask",
 }
+NEEDED = ("bos", "eos")
 ENDINGS = ("eot", "eom")  # roles that end a generation beside eos
 # A file does not say which added tokens take the spaces behind them. Those of Phi-3's SentencePiece vocabulary do, but for these.
 STRIPPING, UNSTRIPPING = ("phi3", "llama"), frozenset(("<unk>", "<s>", "<|endoftext|>"))  # architecture, kind of vocabulary
@@ -80,12 +81,18 @@ def with_controls(vocab: Vocab, where: str) -> Vocab:
 
 
 def token_id(metadata: Metadata, vocab: Vocab, name: str) -> int | None:
-    """The id in `tokenizer.ggml.<name>_token_id`; None where the file has none. Raises ModelError when no token has it."""
+    """The id in `tokenizer.ggml.<name>_token_id`; None where the file has none. One that no token has is an error where texts begin or end
+    with it, which raises ModelError, and else taken for none."""
     key = f"tokenizer.ggml.{name}_token_id"
     found: int | None = metadata.whole(key, None)
-    if found is not None and found not in vocab.ids:
-        raise ModelError(f"{metadata.where} says {key} {found}, but its tokens are 0 to {len(vocab.tokens) - 1}")
-    return found
+    if found is None or found in vocab.ids:
+        return found
+    is_there = 0 <= found < len(vocab.tokens)
+    but = f"the token of that id, {vocab.tokens[found]!r:.60}, is unused" if is_there else f"its tokens are 0 to {len(vocab.tokens) - 1}"
+    if name in NEEDED:
+        raise ModelError(f"{metadata.where} says {key} {found}, but {but}")
+    log.warning("%s says %s %s, but %s: it is taken to have no such token", metadata.where, key, found, but)
+    return None
 
 
 def add_special_tokens(backend: tokenizers.Tokenizer, metadata: Metadata, roles: dict[str, int | None], adds_bos: bool) -> None:

@@ -10,6 +10,7 @@ import re
 START, CHANNEL, CONSTRAIN, MESSAGE = "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"
 END, RETURN, CALL = "<|end|>", "<|return|>", "<|call|>"
 ENDS = (END, RETURN, CALL)
+MARKUP = (START, CHANNEL, CONSTRAIN, MESSAGE, *ENDS)
 ASSISTANT, ANALYSIS, COMMENTARY, FINAL = "assistant", "analysis", "commentary", "final"
 RECIPIENT, NAMESPACE = " to=", "functions."
 MAX_HEADER = 256  # characters

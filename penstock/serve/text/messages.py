@@ -22,20 +22,23 @@ def for_template(messages: Sequence[Mapping[str, Any]], form: TemplateForm) -> l
     Where it shows a message's first call alone, each call is a message, with its results behind it. Where it refuses to show content
     beside thinking, a message with calls has both as thinking, which is how such templates show the content of these messages.
 
-    Keys whose value is None and `cache_control` marks are left out. Raises RequestError(param="messages") for content that is
-    no text and for tool calls whose arguments are no JSON object.
+    Keys whose value is None, empty `tool_calls` and `cache_control` marks are left out; a message with calls that the template shows has
+    some content all the same, be it empty. Raises RequestError(param="messages") for content that is no text, for tool calls whose
+    arguments are no JSON object, and for reasoning that is given twice and differs.
     """
     shaped = []
     for at, message in enumerate(messages):
-        copy = {key: value for key, value in message.items() if value is not None and key != "cache_control"}
+        left_out = ("cache_control", *(() if message.get("tool_calls") else ("tool_calls",)))
+        copy = {key: value for key, value in message.items() if value is not None and key not in left_out}
         if "content" in copy:
             copy["content"] = shape_content(copy["content"], form.parts, form.strings, f"messages[{at}].content")
         if isinstance(copy.get("tool_calls"), list) and not form.json_arguments:
             calls = enumerate(copy["tool_calls"])
             copy["tool_calls"] = [parsed_arguments(call, f"messages[{at}].tool_calls[{n}]") for n, call in calls]
-        copy = with_reasoning(copy)
+        copy = with_reasoning(copy, f"messages[{at}]")
         shaped.append(with_one_text(copy) if form.one_text and copy.get("tool_calls") else copy)
-    return with_single_calls(shaped) if form.first_call else shaped
+    shaped = with_single_calls(shaped) if form.first_call else shaped
+    return [with_content(message, form) if form.calls and message.get("tool_calls") else message for message in shaped]
 
 
 def shape_content(content: Any, parts: bool, strings: bool, where: str) -> str | list[dict[str, str]]:
@@ -72,10 +75,18 @@ def parsed_arguments(call: Any, where: str) -> Any:
     return {**call, "function": {**function, "arguments": arguments}}
 
 
-def with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
+def with_content(message: dict[str, Any], form: TemplateForm) -> dict[str, Any]:
+    """The message with content, where it has none: none at all if the template asks for that, else an empty one."""
+    return {"content": None if form.nones else "" if form.strings else [], **message}
+
+
+def with_reasoning(message: dict[str, Any], where: str) -> dict[str, Any]:
     """Reasoning goes by several names; templates read `reasoning_content` or `thinking`."""
-    given = [message[name] for name in REASONING_FIELDS if name in message]
-    return {"thinking": given[0], **message, "reasoning_content": given[0]} if given else message
+    given = [name for name in REASONING_FIELDS if name in message]
+    for name in given[1:]:
+        if message[name] != message[given[0]]:
+            raise RequestError(f"{where}.{name} and {where}.{given[0]} differ; give one of them", param="messages")
+    return {"thinking": message[given[0]], **message, "reasoning_content": message[given[0]]} if given else message
 
 
 def with_one_text(message: dict[str, Any]) -> dict[str, Any]:

@@ -10,14 +10,18 @@ CALLS = "tool_calls"
 @dataclass(frozen=True, slots=True)
 class TemplateForm:
     """`parts`: it goes through the parts of a message's content; else content must be one string. `strings`: it also takes a string.
+    `nones`: it asks whether there is none.
 
-    `json_arguments`: it writes a tool call's arguments out itself, so they must stay JSON text; else they are objects.
+    `calls`: it speaks of tool calls. `json_arguments`: it writes their arguments out itself, so they must stay JSON text; else they are
+    objects.
     `first_call`: it shows the first of a message's tool calls and does not look for others. `one_text`: it refuses a message that has
     both content and thinking. `variables`: every name that it may read from outside, also where it sets the name itself in some branch.
     """
 
     parts: bool
     strings: bool
+    nones: bool
+    calls: bool
     json_arguments: bool
     first_call: bool
     one_text: bool
@@ -29,10 +33,12 @@ def form_of(source: str, environment: Environment) -> TemplateForm:
     tree = environment.parse(source)
     contents = ContentNames(tree)
     parts = any(contents.holds(loop.iter) for loop in tree.find_all(nodes.For))
-    tested = any(contents.holds(test.node) and test.name == "string" for test in tree.find_all(nodes.Test))
+    tested = {test.name for test in tree.find_all(nodes.Test) if contents.holds(test.node)}
     glued = any(is_field(side, "arguments") for add in tree.find_all(nodes.Add) for side in (add.left, add.right))
     variables = meta.find_undeclared_variables(tree) - environment.globals.keys()
-    return TemplateForm(parts, not parts or tested, glued, shows_first_call(tree), refuses_both(tree), frozenset(variables))
+    return TemplateForm(
+        parts=parts, strings=not parts or "string" in tested, nones="none" in tested, calls=CALLS in source, json_arguments=glued,
+        first_call=shows_first_call(tree), one_text=refuses_both(tree), variables=frozenset(variables))
 
 
 def shows_first_call(tree: nodes.Template) -> bool:

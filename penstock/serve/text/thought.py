@@ -4,7 +4,7 @@ Text lags behind tokens while a character or a possible stop string is incomplet
 parser, which knows the text alone, says at which character the answer begins.
 """
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from penstock.serve.text.detokenize import Detokenizer
@@ -15,11 +15,13 @@ class Divides(Protocol):
 
 
 class ThoughtTokens:
-    """One answer. Fed with its tokens in order; once the answer has begun there is nothing more to do."""
+    """One answer. Fed with its tokens in order; once the answer has begun there is nothing more to do. `hidden`: tokens of which the parser
+    is given nothing."""
 
-    def __init__(self, detokenizer: Detokenizer, parser: Divides) -> None:
+    def __init__(self, detokenizer: Detokenizer, parser: Divides, hidden: Collection[int] = frozenset()) -> None:
         self._detokenizer = detokenizer
         self._parser = parser
+        self._hidden = hidden
         self._ends: list[int] = []  # characters up to and with each token
 
     def push(self, token_ids: Sequence[int]) -> None:
@@ -28,7 +30,8 @@ class ThoughtTokens:
             return
         end = self._ends[-1] if self._ends else 0
         for token_id in token_ids:
-            end += len(self._detokenizer.push_one(token_id))
+            text = self._detokenizer.push_one(token_id)
+            end += 0 if token_id in self._hidden else len(text)
             self._ends.append(end)
 
     @property

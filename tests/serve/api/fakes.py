@@ -57,9 +57,9 @@ def tiny_tokenizer(template: str = TEMPLATE) -> Tokenizer:
 class BarParser:
     """What stands before a bar is reasoning."""
 
-    needs_special_tokens = False
+    markup = ()
 
-    def __init__(self, prompt: str) -> None:
+    def __init__(self, prompt: str, continued: str) -> None:
         self.answer_at: int | None = None
         self._num_pushed = 0
 

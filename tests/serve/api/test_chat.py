@@ -194,6 +194,8 @@ def test_tools_are_left_out_of_the_prompt_when_none_may_be_called(http: httpx.Cl
     ("tool_choice", {"tools": TOOLS, "tool_choice": {"type": "custom", "custom": {"name": "look"}}}),
     ("tool_choice", {"tool_choice": "required"}),
     ("chat_template_kwargs", {"chat_template_kwargs": {"no_such_thing": 1}}), ("chat_template_kwargs", {"chat_template_kwargs": 5}),
+    *(("chat_template_kwargs", {"chat_template_kwargs": {name: value}}) for name, value in [
+        ("add_generation_prompt", False), ("continue_final_message", True), ("documents", 5), ("messages", []), ("tools", [])]),
     ("chat_template_kwargs", {"reasoning_effort": "low", "chat_template_kwargs": {"reasoning_effort": "high"}}),
     ("documents", {"documents": ["x"]}), ("reasoning_effort", {"reasoning_effort": 5}),
     ("continue_final_message", {"continue_final_message": True, "add_generation_prompt": True}),

@@ -1,3 +1,4 @@
+import errno
 import json
 import shlex
 from pathlib import Path
@@ -55,3 +56,20 @@ def test_a_folder_that_cannot_be_made_is_a_usage_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="--log-requests"):
         RequestLog(ServerConfig(log_requests=str(tmp_path / "file" / "log")))
+
+
+def test_requests_are_served_where_none_can_be_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(self: Path, target: Path) -> Path:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    server = serve(log_requests=str(tmp_path / "log"))
+    try:
+        monkeypatch.setattr(Path, "rename", full)
+        for _ in range(2):
+            assert server.client.post("/v1/completions", json={"prompt": "x", "max_tokens": 1}).status_code == 200
+    finally:
+        server.stop()
+    assert [record.message.count("No space left") for record in caplog.records if "--log-requests" in record.message] == [1]
+    assert not list((tmp_path / "log").iterdir())

@@ -147,6 +147,13 @@ def test_a_file_of_keys_that_cannot_be_obeyed_is_refused(tmp_path: Path, told: s
     assert '"a"' not in str(raised.value)
 
 
+@pytest.mark.parametrize(("key", "why"), [("", "is empty"), (" sesame", "white space"), ("sesame\n", "white space")])
+def test_a_key_that_no_request_can_send_is_refused(key: str, why: str) -> None:
+    with pytest.raises(UsageError, match=f"--api-key: the key .*{why}") as raised:
+        read_keys(ServerConfig(api_key=key))
+    assert "sesame" not in str(raised.value)
+
+
 def test_wrong_options_are_refused_before_anything_is_served(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--slo-default ttft must be a time"):
         bind(ServerConfig(port=0, slo_default="ttft=5"))

@@ -11,6 +11,7 @@ from penstock.core.types import StructuredOutputsParams
 from penstock.serve.api import structure
 from penstock.serve.text.reasoning.think import ThinkParser
 from penstock.serve.text.tools.hermes import HermesParser
+from penstock.serve.text.tools.llama3_json import Llama3JsonParser
 from penstock.serve.text.tools.pythonic import PythonicParser
 from tests.serve.api.fakes import FakeEngine, Running, send, serve, tiny_tokenizer, wait_for
 
@@ -181,6 +182,17 @@ def test_a_call_that_a_grammar_makes_sure_of_is_told_of_before_it_is_complete(se
     assert call["function"] == {"name": "look", "arguments": '{"a": 12'} and not choice["message"]["content"]
     (choice,) = chat(server.client, tools=[look()], max_tokens=100).json()["choices"]
     assert "tool_calls" not in choice["message"] and choice["message"]["content"] == server.engine.script
+
+
+def test_json_that_was_asked_for_may_look_like_the_beginning_of_a_call() -> None:
+    running = serve(FakeEngine(tiny_tokenizer(), max_model_len=1024), parts={"tool_parser": Llama3JsonParser})
+    try:
+        running.engine.script = '{"name": "search", "parameters": {"q": "x"}, "description": "finds things"}'
+        body: dict[str, Any] = {"response_format": {"type": "json_object"}, "tools": [look()], "max_tokens": 200}
+        message = chat(running.client, **body).json()["choices"][0]["message"]
+        assert message["content"] == running.engine.script and "tool_calls" not in message
+    finally:
+        running.stop()
 
 
 def test_a_model_that_reasons_may_do_so_before_its_structure() -> None:

@@ -86,3 +86,44 @@ def test_templates_that_show_all_calls_or_refuse_several_get_them_together() -> 
 def test_content_beside_thinking_stays_where_the_template_does_not_refuse_it() -> None:
     text = render(USER, says(called("look"), reasoning_content="Hm.", content="I look."), source=templates.CHATML_TOOLS)
     assert "<think>\nHm.\n</think>\n\nI look.\n<tool_call>" in text
+
+
+SHOWS = "{% for call in m.tool_calls or [] %}({{ call.function.name }}){% endfor %}{% endfor %}"
+GLUES = "{% for m in messages %}{% set content = m.content %}{{ '<' + m.role + '>' + content }}" + SHOWS
+ASKS = "{% for m in messages %}{% if m['content'] is none %}nothing{% else %}{{ '<' + m['content'] + '>' }}{% endif %}" + SHOWS
+PARTS = "{% for m in messages %}{% for part in m.content %}{{ '<' + part.text + '>' }}{% endfor %}" + SHOWS
+
+
+@pytest.mark.parametrize(("source", "text"), [(GLUES, "<assistant>(f)(g)"), (ASKS, "nothing(f)(g)"), (PARTS, "(f)(g)")])
+@pytest.mark.parametrize("message", [says(called("f"), called("g")), {**says(called("f"), called("g")), "content": None}])
+def test_calls_without_content_are_shown_by_templates_that_expect_some(source: str, text: str, message: dict[str, Any]) -> None:
+    assert render(message, source=source) == text
+
+
+def test_each_of_the_messages_that_calls_are_parted_into_has_content() -> None:
+    source = "{% for m in messages %}{{ '<' + m.content + '>' + m.tool_calls[0].function.name }}{% endfor %}"
+    assert render(says(called("f"), called("g"), content="Both."), source=source) == "<Both.>f<>g"
+
+
+def test_calls_that_the_template_does_not_show_are_not_passed_over() -> None:
+    with pytest.raises(RequestError, match="no attribute 'content'"):
+        render(says(called("f")), source="{% for m in messages %}{{ '<' + m.content + '>' }}{% endfor %}")
+
+
+def test_an_empty_list_of_calls_is_none() -> None:
+    message = {"role": "assistant", "content": "Hi."}
+    assert render({**message, "tool_calls": []}, source=templates.LLAMA3) == render(message, source=templates.LLAMA3)
+
+
+def test_a_message_with_calls_cannot_be_gone_on_with() -> None:
+    template = ChatTemplate({"default": GLUES}, {})
+    with pytest.raises(RequestError, match="needs a last message with text"):
+        template.render([says(called("f"), content="So")], continue_final_message=True, add_generation_prompt=False)
+
+
+def test_reasoning_under_two_names_must_be_the_same() -> None:
+    message = {"role": "assistant", "content": "Hi.", "reasoning_content": "Hm", "reasoning": "Hm"}
+    assert render(message, source="{{ messages[0].thinking }}") == "Hm"
+    with pytest.raises(RequestError, match=r"messages\[0\].reasoning and messages\[0\].reasoning_content differ") as refused:
+        render({**message, "reasoning": "Oh"})
+    assert refused.value.param == "messages"

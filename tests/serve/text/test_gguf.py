@@ -333,7 +333,7 @@ MODEL, PRE, MERGES = "tokenizer.ggml.model", "tokenizer.ggml.pre", "tokenizer.gg
     (value(MERGES, ["a "], ARRAY), "has a merge 'a '"),
     (value(MERGES, ["t nowhere"], ARRAY), "has merges that do not fit its tokens"),
     (value("tokenizer.ggml.bos_token_id", 9999, UINT32), "says tokenizer.ggml.bos_token_id 9999, but its tokens are 0 to"),
-    (value("tokenizer.ggml.eos_token_id", 450, UINT32), "says tokenizer.ggml.eos_token_id 450"),
+    (value("tokenizer.ggml.eos_token_id", 450, UINT32), "eos_token_id 450, but the token of that id, '[PAD450]', is unused"),
     (value("tokenizer.ggml.add_bos_token", True, gguf.GGUFValueType.BOOL), "add_bos_token true, but has no tokenizer.ggml.bos_token_id"),
     (value(MODEL, "llama", STRING), "has no tokenizer.ggml.scores"),
 ])
@@ -344,6 +344,19 @@ def test_what_is_refused(tmp_path: Path, change: Any, said: str) -> None:
         Tokenizer.load(path)
     message = str(caught.value)
     assert "\n" not in message and str(path) in message and said in message, message
+
+
+@pytest.mark.parametrize(("role", "given", "why"), [
+    ("padding", 450, "the token of that id, '[PAD450]', is unused"), ("eot", 9999, "its tokens are 0 to 499")])
+def test_a_role_that_no_token_has_is_told_of_where_it_is_not_needed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, role: str, given: int, why: str
+) -> None:
+    backend = trained_once("gpt-2")
+    change = value(f"tokenizer.ggml.{role}_token_id", given, UINT32)
+    ours = Tokenizer.load(write(tmp_path / "x.gguf", lambda writer: byte_level_metadata(writer, backend, "gpt-2", 500), change))
+    assert "pad_token" not in ours.facts.special_tokens and not {450, 9999} & {*ours.eos_token_ids}
+    (record,) = caplog.records
+    assert f"tokenizer.ggml.{role}_token_id {given}, but {why}" in record.message
 
 
 def test_numpy_waits_for_a_gguf_file() -> None:

@@ -31,7 +31,7 @@ class Answer:
         self._desk = desk
         self._owner = owner
         self._asked = asked
-        self._choice = Choice(desk, asked.wish, prompt.text, prompt.token_ids)
+        self._choice = Choice(desk, asked.wish, prompt, prompt.token_ids)
         self._output = Output(made)
         self._shown = Shown(self._choice)
         self._end = Delta(0)

@@ -28,7 +28,7 @@ async def create(desk: Desk, http: HttpRequest) -> Response:
     placing = read_placing(body, http, arrived_s)
     prompt = await desk.work.run(size, rendered, desk, asked)
     check_room(desk, len(prompt.token_ids), asked.wish.params, "input", MAX_NAME)
-    params, grammar = await constrain(desk, http, asked.wish, prompt.text, received.size)
+    params, grammar = await constrain(desk, http, asked.wish, prompt, received.size)
     more = {"prompt": prompt.text, "marks": prompt.marks, "grammar": grammar}
     request = make_request(f"resp_{made}", prompt.token_ids, params, placing, MAX_NAME, **more)
     answer = Answer(desk, http.scope["asker"], made, asked, prompt)

@@ -1,14 +1,15 @@
 """Reasoning parsers, by the name of the format that the model writes: text in, reasoning and content out, while it comes.
 
     class ReasoningParser:
-        needs_special_tokens: ClassVar[bool]     # the text must come with its special tokens, because the markup is one
+        markup: ClassVar[tuple[str, ...]]        # tags that the text must come with, also where they are special tokens
         @classmethod
         def suits(cls, template: str) -> bool    # whether a chat template's source speaks of this format
         @classmethod
         # Lark rules of `reasoning`, which comes before a text that follows a grammar, and `before_calls`, which comes before what a tool
         # parser's rules are of; `special`: see tools.rules.Wanted
-        def rules(cls, prompt: str, special: Callable[[str], int | None] = ...) -> str
-        def __init__(self, prompt: str = "")     # the rendered prompt, which may already have opened the reasoning
+        def rules(cls, prompt: str, special: Callable[[str], int | None] = ..., continued: str = "") -> str
+        # the rendered prompt, which may already have opened the reasoning; of the message that the answer continues, if any, the text
+        def __init__(self, prompt: str = "", continued: str = "")
         answer_at: int | None                    # characters before the answer: reasoning and its tags; None: it has not begun
         def push(self, text: str) -> list[Event]                 # ReasoningDelta, ContentDelta
         def finish(self) -> list[Event]

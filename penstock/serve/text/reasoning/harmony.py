@@ -14,6 +14,7 @@ from penstock.serve.text.harmony import (
     END,
     ENDS,
     FINAL,
+    MARKUP,
     MAX_HEADER,
     MESSAGE,
     RECIPIENT,
@@ -32,9 +33,9 @@ HEADS = (START, CHANNEL, RECIPIENT)  # what an answer in channels begins with
 class HarmonyParser(StateReader):
     """An answer that begins with no markup is content, all of it."""
 
-    needs_special_tokens: ClassVar[bool] = True
+    markup: ClassVar[tuple[str, ...]] = MARKUP
 
-    def __init__(self, prompt: str = "") -> None:
+    def __init__(self, prompt: str = "", continued: str = "") -> None:
         header = open_message(prompt)
         super().__init__(self._read_start if header is None else self._read_message)
         self._thinks = header is not None and is_analysis(header)
@@ -47,7 +48,7 @@ class HarmonyParser(StateReader):
         return CHANNEL in template and MESSAGE in template
 
     @classmethod
-    def rules(cls, prompt: str, special: Callable[[str], int | None] = lambda text: None) -> str:
+    def rules(cls, prompt: str, special: Callable[[str], int | None] = lambda text: None, continued: str = "") -> str:
         """In a text that the prompt has begun, calls come behind its end."""
         mark, header = Wanted([], False, special), open_message(prompt)
         before = f'thought {mark.tag(START)} "{ASSISTANT}"'

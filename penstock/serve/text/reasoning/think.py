@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from penstock.serve.text.answer import ContentDelta, Event, ReasoningDelta
 from penstock.serve.text.markup import StateReader, find_tag
+from penstock.serve.text.tools.rules import Wanted
 
 OPEN, CLOSE = "<think>", "</think>"
 
@@ -14,11 +15,13 @@ class ThinkParser(StateReader):
     An answer that ends before its reasoning does has no content.
     """
 
-    needs_special_tokens: ClassVar[bool] = False
+    markup: ClassVar[tuple[str, ...]] = (OPEN, CLOSE)
 
-    def __init__(self, prompt: str = "") -> None:
+    def __init__(self, prompt: str = "", continued: str = "") -> None:
         super().__init__(self._read_start)
-        self._opened = prompt.rstrip().endswith(OPEN)
+        thought = open_thought(prompt, continued)
+        self._opened = thought is not None
+        self._goes_on = bool(thought and thought.strip())  # and white space belongs to the thought
         self._begun = False  # whether the reasoning, or after it the content, has shown anything
         self._blank: list[str] = []  # white space before `_waiting` that may have to be shown
         self.answer_at: int | None = None
@@ -28,9 +31,12 @@ class ThinkParser(StateReader):
         return OPEN in template or CLOSE in template
 
     @classmethod
-    def rules(cls, prompt: str, special: Callable[[str], int | None] = lambda text: None) -> str:
-        thought = "thought" if prompt.rstrip().endswith(OPEN) else f'("{OPEN}" thought)?'
-        return f"reasoning: {thought} GAP?\nbefore_calls: reasoning\nthought[lazy]: /(?s:.*)<\\/think>/\nGAP: /[ \\t\\r\\n]{{1,8}}/"
+    def rules(cls, prompt: str, special: Callable[[str], int | None] = lambda text: None, continued: str = "") -> str:
+        mark = Wanted([], False, special)
+        thought = f"({mark.tag(OPEN)} thought)?" if open_thought(prompt, continued) is None else "thought"
+        return "\n".join([
+            f"reasoning: {thought} GAP?", "before_calls: reasoning", "GAP: /[ \\t\\r\\n]{1,8}/",
+            *(line.replace("TEXT", "THOUGHT") for line in mark.until(CLOSE, "thought"))])
 
     def finish(self) -> list[Event]:
         if self._read == self._read_start and not self._opened:
@@ -55,7 +61,7 @@ class ThinkParser(StateReader):
             self._waiting = begun
             return ""
         self._read = self._read_reasoning if self._opened else self._read_content
-        self._begun = not self._opened
+        self._begun = not self._opened or self._goes_on
         self.answer_at = None if self._opened else 0
         text = "".join(self._blank) + begun
         self._blank.clear()
@@ -87,3 +93,11 @@ class ThinkParser(StateReader):
             events.append(ContentDelta(shown))
             self._begun = True
         return ""
+
+
+def open_thought(prompt: str, continued: str) -> str | None:
+    """What has been said of the thought that an answer goes on with; None where it goes on with none."""
+    begun = continued.lstrip()
+    if begun.startswith(OPEN) and CLOSE not in begun:
+        return begun.removeprefix(OPEN)
+    return "" if prompt.rstrip().endswith(OPEN) else None

@@ -1,7 +1,7 @@
 """Tool-call parsers, by the name of the format that the model writes: text in, content and calls out, while it comes.
 
     class ToolParser:
-        needs_special_tokens: ClassVar[bool]     # the text must come with its special tokens, because the markup is one
+        markup: ClassVar[tuple[str, ...]]        # tags that the text must come with, also where they are special tokens
         @classmethod
         def suits(cls, template: str) -> bool    # whether a chat template's source asks for this format
         @classmethod

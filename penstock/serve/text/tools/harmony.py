@@ -13,6 +13,7 @@ from penstock.serve.text.harmony import (
     END,
     ENDS,
     FINAL,
+    MARKUP,
     MAX_HEADER,
     MESSAGE,
     NAMESPACE,
@@ -29,7 +30,7 @@ class HarmonyCallParser(StateReader):
     """Other messages stay as they are: the reasoning parser `harmony`, which comes first, takes their markup away. The tag that ends a
     call may be missing, as it is where the token ends the answer."""
 
-    needs_special_tokens: ClassVar[bool] = True
+    markup: ClassVar[tuple[str, ...]] = MARKUP
 
     def __init__(self, new_id: NewId = new_call_id, sure: bool = False) -> None:
         super().__init__(self._read_start)

@@ -15,7 +15,7 @@ OTHERS = ("<function=", "<arg_key>")  # formats that put something else than JSO
 class HermesParser:
     """The closing tag may be missing; text between a call's last brace and its closing tag is content."""
 
-    needs_special_tokens: ClassVar[bool] = False
+    markup: ClassVar[tuple[str, ...]] = (OPEN, CLOSE)
 
     def __init__(self, new_id: NewId = new_call_id, sure: bool = False) -> None:
         self._content = ContentWriter()

@@ -16,7 +16,7 @@ KEYS = frozenset({"type", "id", "name", "parameters", "arguments"})
 class Llama3JsonParser:
     """Without any markup, JSON that has other keys than a call's is an ordinary answer. After the last call everything is content."""
 
-    needs_special_tokens: ClassVar[bool] = False
+    markup: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, new_id: NewId = new_call_id, sure: bool = False) -> None:
         self._content = ContentWriter()

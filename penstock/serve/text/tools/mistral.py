@@ -11,7 +11,7 @@ from penstock.serve.text.json_object import BLANK, State
 from penstock.serve.text.markup import ContentWriter, StateReader, find_tag
 from penstock.serve.text.tools.rules import Function, Wanted
 
-TAG, ARGS = "[TOOL_CALLS]", "[ARGS]"
+TAG, CALL_ID, ARGS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
 LIST = re.compile(r"\s*\[\s*")
 NAMED = re.compile(r"\s*([\w.-]+)(\[CALL_ID\]\w+)?(\[ARGS\])?\s*")
 HEADER = frozenset(string.ascii_letters + string.digits + "_.-[]" + BLANK)  # what stands between the tag and the first brace
@@ -24,9 +24,9 @@ def new_call_id() -> str:
 
 
 class MistralParser(StateReader):
-    """The tag is a special token."""
+    """Its tags are special tokens."""
 
-    needs_special_tokens: ClassVar[bool] = True
+    markup: ClassVar[tuple[str, ...]] = (TAG, CALL_ID, ARGS)
 
     def __init__(self, new_id: NewId = new_call_id, sure: bool = False) -> None:
         super().__init__(self._read_content)

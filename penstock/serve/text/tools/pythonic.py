@@ -19,7 +19,11 @@ from penstock.serve.text.tools.rules import Function, Wanted, not_begun_by
 START, END = "<|python_start|>", "<|python_end|>"  # Llama 4 may write the list between these
 WORDS = ("true", "false", "null")  # JSON's, which models mix in
 STRING = r"\"(?:\\.|[^\"\\])*+\"?|'(?:\\.|[^'\\])*+'?"  # or what has begun as one and does not end, which is no call
-STRING_OR_LONG = re.compile(rf"({STRING}|#[^\n]*)|(?<![\w.])(?<!\d[eE][+-])[1-9](?:_?[0-9]){{4000,}}(?![\w.])", re.DOTALL)  # an integer
+RAW = rf"(?<!\w)[rR](?:\"\"\".*?\"\"\"|'''.*?'''|{STRING})"
+ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+ESCAPES = frozenset("\n\r\\'\"abfnrtvxuUN01234567")  # what may stand behind a backslash in Python
+LONG = r"(?<![\w.])(?<!\d[eE][+-])[1-9](?:_?[0-9]){4000,}(?![\w.])"  # an integer
+STRING_OR_LONG = re.compile(rf"({RAW}|{STRING}|#[^\n]*)|{LONG}", re.DOTALL)
 PARAMETER = re.compile(rf"{STRING}|#[^\n]*|(?<=[(,\s])([^\s=,()\[\]{{}}\"'#]++)(?=\s*=(?!=))", re.DOTALL)
 MAX_BITS = 65536  # of an integer in hexadecimal, octal or binary: the time to write it in decimal grows with the square of these
 PAIRS = {"(": ")", "[": "]", "{": "}"}
@@ -34,7 +38,7 @@ class PythonicParser:
     APIs do and are. Each state reads one character and gives the next state, None when this is no call.
     """
 
-    needs_special_tokens: ClassVar[bool] = False
+    markup: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, new_id: NewId = new_call_id, sure: bool = False) -> None:
         """`sure`: a list that has begun is one of calls, so that what is cut off of it is no content; half of a call cannot be told as
@@ -153,10 +157,11 @@ def read_call(source: str) -> tuple[str, str] | None:
     """`f(a=1)` -> ("f", '{"a": 1}'); None when it is no call with literals as keyword arguments.
 
     Python reads it with other names, since it refuses some, and makes others of some (NFKC): a Greek mu of the micro sign. Nor does it read
-    integers of more than 4,300 digits, but such floats: a point is put behind those that come near."""
+    integers of more than 4,300 digits, but such floats: a point is put behind those that come near. Of a backslash that escapes nothing it
+    warns: one is put before it."""
     name, _, arguments = source.partition("(")
     source, names = renamed(f"f({arguments}")
-    source = STRING_OR_LONG.sub(lambda found: found[0] if found[1] else f"{found[0].replace('_', '')}.", source)
+    source = STRING_OR_LONG.sub(lambda found: escaped(found[1]) if found[1] else f"{found[0].replace('_', '')}.", source)
     try:
         call = ast.parse(source, mode="eval").body
         if not isinstance(call, ast.Call) or call.args or [keyword.arg for keyword in call.keywords] != [*names]:
@@ -168,6 +173,13 @@ def read_call(source: str) -> tuple[str, str] | None:
         return (name, written) if is_name(name) and len(values) == len(names) else None
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+
+
+def escaped(string: str) -> str:
+    """A string, or a comment, with every backslash in it either part of an escape or escaped."""
+    if string[0] not in "'\"":  # what is raw stays as it is
+        return string
+    return ESCAPE.sub(lambda found: found[0] if found[1] in ESCAPES else f"\\{found[0]}", string)
 
 
 def renamed(source: str) -> tuple[str, dict[str, str]]:

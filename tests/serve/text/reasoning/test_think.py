@@ -1,11 +1,19 @@
 """Reasoning between think tags, and both parsers one after the other."""
+import random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.compute.decoding.grammar import TABLE as STRUCTURES
+from penstock.compute.decoding.grammar.compiler import Compiler
+from penstock.compute.decoding.grammar.vocabulary import Vocabulary
+from penstock.core.types import Rules, StructuredOutputsParams
 from penstock.serve.text.answer import Answer, AnswerParser, ContentDelta, ReasoningDelta
 from penstock.serve.text.reasoning.think import ThinkParser
 from penstock.serve.text.tools.hermes import HermesParser
+from tests.compute.decoding.grammar.tokens import MAX_LEN, SIZE, matcher_of, write
+from tests.serve.text.marked import Marked
 from tests.serve.text.tools.reading import call, cuts, numbered, pieces, pushed, read
 
 CALL = '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
@@ -61,6 +69,25 @@ def test_where_the_answer_begins_is_known_as_its_text_is(text: str, at: list[int
     assert answer.content is None or whole.answer_at is not None
     assert whole.answer_at is None or text[whole.answer_at :].strip() == (answer.content or "").strip()
     assert answer.reasoning is None or whole.answer_at is None or answer.reasoning in text[: whole.answer_at]
+
+
+def test_a_thought_may_go_on_from_the_message_that_is_continued() -> None:
+    assert read(ThinkParser("... <think>\nOkay, so", "<think>\nOkay, so"), " yes.</think>\nYes") == Answer("Yes", " yes.")
+    assert read(ThinkParser("... <think>\n", "<think>\n"), "\nYes.</think>Yes") == Answer("Yes", "Yes.")
+    assert read(ThinkParser("<think> ... So", "So"), " it is.") == Answer(" it is.", None)
+
+
+@pytest.mark.parametrize("marks", [("<think>", "</think>"), ()])
+@pytest.mark.parametrize("continued", ["", "<think>Okay"])
+def test_reasoning_comes_before_what_follows_a_grammar(marks: tuple[str, ...], continued: str) -> None:
+    tokens = Marked(marks, () if marks else ("<think>", "</think>"))
+    made = Compiler({way: STRUCTURES.load(way)() for way in STRUCTURES}, Vocabulary(tokens, SIZE), MAX_LEN)
+    frame = Rules(f"frame: reasoning @body\n{ThinkParser.rules(continued, tokens.marks.get, continued)}")
+    wanted = StructuredOutputsParams(choice=("yes", "no"), frame=frame)
+    texts = [write(matcher_of(made, wanted), random.Random(seed), tokens=tokens) for seed in range(20)]
+    answers = [read(ThinkParser(continued, continued), text) for text in texts if text is not None]
+    assert len(answers) > 10 and {(answer.content or "").strip() for answer in answers} == {"yes", "no"}
+    assert any(answer.reasoning for answer in answers)
 
 
 def test_reasoning_streams_but_for_what_may_be_a_tag() -> None:

@@ -138,6 +138,5 @@ def test_a_header_that_is_too_long_is_none() -> None:
 
 
 def test_only_its_own_templates_suit_it() -> None:
-    assert HarmonyCallParser.needs_special_tokens
     assert HarmonyCallParser.suits("{{ '<|start|>assistant to=functions.' + name + '<|channel|>commentary json<|message|>' }}<|call|>")
     assert not HarmonyCallParser.suits("<|im_start|>assistant\n<tool_call>")

@@ -69,6 +69,6 @@ def test_ids_are_nine_letters_or_digits_as_its_templates_demand() -> None:
     assert len(made) == 9 and made.isalnum()
 
 
-def test_its_tag_is_a_special_token() -> None:
-    assert MistralParser.needs_special_tokens
+def test_its_tags_and_templates_are_known() -> None:
+    assert MistralParser.markup == ("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]")
     assert MistralParser.suits("{{ '[TOOL_CALLS]' }}") and not MistralParser.suits("[INST]")

@@ -1,4 +1,6 @@
 """Pythonic tool calls."""
+import json
+import warnings
 from decimal import Decimal
 
 import pytest
@@ -59,6 +61,17 @@ def test_literals_become_json(written: str, arguments: str) -> None:
 ])
 def test_names_may_hold_dashes_and_be_words_of_python(written: str, name: str, arguments: str) -> None:
     assert read(parser(), f"[{written}]") == Answer(None, None, (call(0, name, arguments),))
+
+
+@pytest.mark.parametrize(("written", "text"), [
+    (r"'\d+\.\n'", "\\d+\\.\n"), (r"'\\d \\\d \' \ü'", "\\d \\\\d ' \\ü"), (r"'\x41\u00e9\101'", "AéA"), (r"r'\d\n'", "\\d\\n"),
+    (r"R'''\d '' \.'''", "\\d '' \\."), (r"'''\d '' \.'''", "\\d '' \\."), ("'a' # \\d\n 'b'", "ab"), (r"'r' '\d'", "r\\d"),
+])
+def test_a_backslash_that_escapes_nothing_is_one(written: str, text: str) -> None:
+    arguments = json.dumps({"a": text}, ensure_ascii=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert read(parser(), f"[f(a={written})]") == Answer(None, None, (call(0, "f", arguments),))
 
 
 def test_several_calls_between_their_tags() -> None:
