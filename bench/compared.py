@@ -73,7 +73,8 @@ def rounded(row: Row) -> bool:
 
 def updated(text: str) -> str:
     before, _, rest = text.partition(BEGIN)
-    return before + BEGIN + tables(recorded()) + END + rest.partition(END)[2]
+    usual = (record for record in recorded() if not record.asked)
+    return before + BEGIN + tables(usual) + END + rest.partition(END)[2]
 
 
 def make_parser() -> Parser:

@@ -7,9 +7,9 @@
 
 It compares shares, not tokens per second, because a shared machine may be faster today than yesterday. Of each point it takes the last one
 of all records of this machine in bench/results (of engines with their defaults, and as many threads as there are processors), or of those
-of --against, and measures it again in the same way; --fresh compares given records instead of measuring. What is recorded but not compared
-is named. Exit status: 0 if nothing is worse by more than the tolerance, 1 if something is or ours failed, 2 if there is nothing to compare.
-The last line is JSON.
+of --against, and measures it again in the same way; --fresh compares given records instead of measuring. A point that is recorded but not
+compared is named. Exit status: 0 if nothing is worse by more than the tolerance, 1 if something is or ours failed, 2 if there is nothing to
+compare. The last line is JSON.
 """
 import json
 import sys
@@ -72,9 +72,10 @@ def latest(records: Iterable[Record]) -> dict[tuple[object, ...], Was]:
 
 
 def of_machine() -> dict[tuple[object, ...], Was]:
-    """Rows with another number of threads only where there are no others."""
+    """Rows that were measured in another way, or with another number of threads, only where there are no others."""
     mine = [record for record in recorded() if record.machine == processor_model() and record.bench in BENCHES]
-    return {**latest(mine), **latest(record for record in mine if record.threads == num_cpus())}
+    usual = [record for record in mine if not record.asked]
+    return {**latest(mine), **latest(usual), **latest(record for record in usual if record.threads == num_cpus())}
 
 
 def changes(was: Iterable[Row], now: Iterable[Row]) -> list[Change]:
@@ -97,6 +98,13 @@ def lost(expected: Iterable[Was], fresh: Iterable[Record]) -> dict[str, str]:
     return found
 
 
+def unnamed(was: Was) -> str | None:
+    """Why a row that --against does not name is not compared."""
+    if not was.record.asked:
+        return None
+    return f"measured with other {', '.join(map(flag, was.record.asked))}: name {was.record.file_name} in --against"
+
+
 def why_not(was: Was, chosen: Options, deep: bool, threads: int) -> str | None:
     """Why a row is not measured again."""
     row = was.row
@@ -114,9 +122,8 @@ def measure(expected: Iterable[Was], chosen: Options) -> list[Record]:
     runs: dict[tuple[str, int, str, str, str], list[Point]] = {}
     for was in expected:
         row, record = was.row, was.record
-        gap = record.asked.get("gap_s", GAP_S) if row.question == "mixed" else 0.0
         way = record.bench, record.threads, json.dumps(record.asked), row.model, row.format
-        runs.setdefault(way, []).append(Point(row.question, row.size, gap))
+        runs.setdefault(way, []).append(Point(row.question, row.size, gap_s(row, record)))
     found = []
     for (bench, threads, asked, model, format), points in runs.items():
         ours = tuple({**json.loads(asked).get("ours", {}), **dict(chosen.ours)}.items())
@@ -126,14 +133,30 @@ def measure(expected: Iterable[Was], chosen: Options) -> list[Record]:
 
 
 def not_in(fresh: Iterable[Record], before: Iterable[Was]) -> dict[str, str]:
-    """Rows whose format was not measured at their point, or with arrivals at another pace."""
+    """Rows whose format was not measured at their point, or in another way."""
     ran = {measured_at(row, record) for record in fresh for row in record.rows if row.ours}
     failures = {name for record in fresh for name in record.failures}
     return {was.name: "not in --fresh" for was in before if measured_at(was.row, was.record) not in ran and not was.failed(failures)}
 
 
+def alike(fresh: Iterable[Record], before: Iterable[Was]) -> list[Record]:
+    """Without rows that were measured in another way than before."""
+    ways = {measured_at(was.row, was.record) for was in before}
+    return [replace(record, rows=tuple(row for row in record.rows if measured_at(row, record) in ways)) for record in fresh]
+
+
 def measured_at(row: Row, record: Record) -> tuple[object, ...]:
-    return row.model, row.format, row.point, record.asked.get("gap_s", GAP_S)
+    ours = json.dumps(record.asked.get("ours", {}), sort_keys=True)
+    return row.model, row.format, row.point, gap_s(row, record), record.threads, ours
+
+
+def gap_s(row: Row, record: Record) -> float:
+    """Between arrivals."""
+    return record.asked.get("gap_s", GAP_S) if row.question == "mixed" else 0.0
+
+
+def flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def record_of(text: str) -> Record:
@@ -179,16 +202,18 @@ def main() -> int:
     parser = make_parser()
     args = parser.parse_args()
     before = latest(args.against) if args.against else of_machine()
+    skipped = {} if args.against else {was.name: why for was in before.values() if (why := unnamed(was)) is not None}
+    rest = [was for was in before.values() if was.name not in skipped]
     if args.fresh:
         for name in (name for name in parser.given() if name not in COMPARING):
-            parser.error(f"--{name.replace('_', '-')} says how to measure, and --fresh compares what was measured: leave it out")
-        return compare(before, args.fresh, not_in(args.fresh, before.values()), args.tolerance)
+            parser.error(f"{flag(name)} says how to measure, and --fresh compares what was measured: leave it out")
+        return compare(before, alike(args.fresh, rest), skipped | not_in(args.fresh, rest), args.tolerance)
     with parser.refusing():
         chosen = options(args)
         check(chosen)
-    reasons = {was.name: why_not(was, chosen, args.deep, was.record.threads if args.against else num_cpus()) for was in before.values()}
-    skipped = {name: why for name, why in reasons.items() if why is not None}
-    fresh = measure([was for was in before.values() if was.name not in skipped], chosen)
+    reasons = {was.name: why_not(was, chosen, args.deep, was.record.threads if args.against else num_cpus()) for was in rest}
+    skipped |= {name: why for name, why in reasons.items() if why is not None}
+    fresh = measure([was for was in rest if was.name not in skipped], chosen)
     return compare(before, fresh, skipped, args.tolerance)
 
 

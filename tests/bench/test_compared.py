@@ -14,6 +14,14 @@ def test_the_page_says_what_was_recorded() -> None:
     assert compared.updated(page) == page
 
 
+def test_runs_with_other_options_are_not_on_the_page(monkeypatch) -> None:
+    usual = Record("cpu_prefill", "box", 2, "2026-01-01", (OURS, RIVAL))
+    other = replace(usual, threads=1, date="2026-01-02", rows=(replace(OURS, tokens_per_s=150.0), RIVAL), asked={"threads": 1})
+    monkeypatch.setattr(compared, "recorded", lambda: [usual, other])
+    page = compared.updated(compared.BEGIN + compared.END)
+    assert "**0.90**" in page and "1.50" not in page
+
+
 def test_losses_are_bold_the_last_record_of_a_point_counts_and_rounded_rows_stand_apart() -> None:
     faster = replace(OURS, format="int8a8", tokens_per_s=150.0, share=0.75)
     before = Record("cpu_prefill", "box", 2, "2026-01-01T00:00:00Z", (replace(OURS, tokens_per_s=50.0), RIVAL))

@@ -125,6 +125,23 @@ def test_a_record_of_other_ways_is_measured_in_them(told, here):
     assert [each[3:] for each in calls] == [([("mixed 32", 0.1)], 2, ()), ([("mixed 32", 0.5)], 1, (("order", "shortest"),))]
 
 
+def test_what_was_recorded_in_another_way_alone_is_named(told, here):
+    ours = [row("penstock", 1.0, 0.9, model="brook", size=size) for size in (0, 64)]
+    other = record(ours, threads=1, date="2026-01-02", asked={"threads": 1, "gap_s": 0.5})
+    why = f"measured with other --threads, --gap-s: name {other.file_name} in --against"
+    calls = here(other)
+    status, lines, found = told()
+    assert status == 2 and not calls
+    assert found["skipped"] == {f"brook, penstock int8, decode {size}": why for size in (0, 64)}
+    assert f"skip  brook, penstock int8, decode 0: {why}" in lines
+    here(record(ours[:1]), other)
+    for words in ([], ["--fresh", record(ours[:1])], ["--fresh", record(ours[:1]), other]):
+        status, _, found = told(*words)
+        assert (status, found["compared"], found["skipped"]) == (0, 1, {"brook, penstock int8, decode 64": why})
+    status, _, found = told("--against", other)
+    assert (status, found["compared"], found["skipped"]) == (0, 2, {})
+
+
 @pytest.mark.parametrize(("share", "status"), [(0.89, 0), (0.70, 1)])
 def test_the_exit_status_tells(told, share, status):
     ended, _, found = told("--against", record(WAS[:1]), "--fresh", record([row("penstock", 60.0, share)]))
@@ -140,6 +157,23 @@ def test_arrivals_at_another_pace_are_not_compared(told):
     mixed = [row("penstock", 60.0, 0.9, question="mixed", size=32)]
     status, _, found = told("--against", record(mixed), "--fresh", record(mixed, asked={"gap_s": 0.5}))
     assert status == 2 and found["skipped"] == {"m, penstock int8, mixed 32": "not in --fresh"}
+
+
+def test_what_has_no_pace_is_compared_at_any(told):
+    streams = [row("penstock", 60.0, 0.9, question="streams", size=32)]
+    status, _, found = told("--against", record(streams), "--fresh", record(streams, asked={"gap_s": 0.5}))
+    assert (status, found["compared"], found["skipped"]) == (0, 1, {})
+
+
+@pytest.mark.parametrize("way", [{"threads": 1, "asked": {"threads": 1}}, {"asked": {"ours": {"order": "shortest"}}}])
+def test_other_threads_and_options_are_not_compared(told, way):
+    slow = record([row("penstock", 1.0, 0.1)], **way)
+    status, _, found = told("--against", record(WAS[:1]), "--fresh", slow)
+    assert status == 2 and found["skipped"] == {"m, penstock int8, decode 0": "not in --fresh"}
+    status, _, found = told("--against", record(WAS[:1]), "--fresh", record(WAS[:1]), slow)
+    assert (status, found["compared"], found["skipped"]) == (0, 1, {})
+    status, _, found = told("--against", slow, "--fresh", slow)
+    assert (status, found["compared"]) == (0, 1)
 
 
 @pytest.mark.parametrize("words", [

@@ -1,5 +1,5 @@
 """Speculative decoding in the runner: reports what became of a step's drafts, and obtains those of the next step."""
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from penstock.compute.arrays import Array
 from penstock.compute.decoding.control.contract import Controller, step_load
@@ -81,9 +81,11 @@ class Drafter:
             depth = max(depths(drafts.parents)) if drafts.parents else len(drafts.tokens)
             self._controller.record_verified(planned.seq_id, path, depth)
 
-    def keep_states(self, plan: StepPlan, cached: Sequence[CachedSeq], buffers: Mapping[str, Array]) -> None:
+    def keep_states(
+        self, plan: StepPlan, cached: Sequence[CachedSeq], buffers: Mapping[str, Array], every: Collection[CachedSeq]
+    ) -> None:
         """Keeps the hidden states of tokens, not of rejected drafts, for the next proposal: of sequences for which there may be one. Where
-        all of them take too much memory, those of the sequences with the most are dropped."""
+        those of `every` sequence, in the step or not, take too much memory, those with the most are dropped."""
         first = 0
         for planned, seq in zip(plan.seqs, cached, strict=True):
             num_fixed = len(planned.tokens) - planned.num_drafts
@@ -93,8 +95,8 @@ class Drafter:
             if seq.generates:
                 seq.keep_states(planned.start, states if len(kept) == len(states) else states[kept], self._most_states)
             first += len(planned.tokens)
-        surplus = sum([seq.num_states for seq in cached]) - STATE_BYTES // (4 * buffers["hidden"].shape[1])
-        for seq in sorted(cached, key=lambda seq: -seq.num_states) if surplus > 0 else ():
+        surplus = sum([seq.num_states for seq in every]) - STATE_BYTES // (4 * buffers["hidden"].shape[1])
+        for seq in sorted(every, key=lambda seq: -seq.num_states) if surplus > 0 else ():
             if surplus > 0:
                 surplus -= seq.num_states
                 seq.drop_states()

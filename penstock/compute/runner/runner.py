@@ -76,7 +76,7 @@ class Runner:
         asks: tuple[tuple[int, int], ...] = ()
         if drafter is not None:
             if drafter.buffers:
-                drafter.keep_states(plan, cached, outputs.buffers)
+                drafter.keep_states(plan, cached, outputs.buffers, self._cached.values())
             asks = drafter.propose(plan, cached, results, seconds)
         for extra in made.extras:
             place = extra.place

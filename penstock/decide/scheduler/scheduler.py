@@ -325,7 +325,7 @@ class Scheduler:
         None: nothing, and its blocks are allocated."""
         if len(self._running) >= self._most_seqs or not step.num_seqs_left:
             return "seqs"
-        if not step.num_tokens_left:
+        if step.room(seq, 0) < 1:
             return "tokens"
         if not self._batching.may_enter(seq, self._view(now)):
             return "batching"

@@ -3,7 +3,7 @@ from collections.abc import Mapping, Sequence
 
 from penstock.core.types import PlannedSeq, Seq, SeqInfo
 
-SCORED_ROWS = 128  # of prompts whose log-probabilities are asked for: each has logits, of 600 KB with a vocabulary of 150,000
+SCORED_ROWS = 256  # of prompts whose log-probabilities are asked for: each has logits, of 600 KB with a vocabulary of 150,000
 
 
 class Step:

@@ -59,7 +59,11 @@ class RequestLog:
         key = ' -H "Authorization: Bearer $PENSTOCK_API_KEY"' if self._asks_key else ""
         curl = f"curl {shlex.quote(self._base_url + path)} -H 'Content-Type: application/json'{key} --data-binary {data}"
         record = {"time": time.time(), "x_request_id": request_id, "path": path, "body": body, "curl": curl}
-        return self._put(f"{name}.json", json.dumps(record, ensure_ascii=False, indent=1))
+        try:
+            return self._put(f"{name}.json", json.dumps(record, ensure_ascii=False, indent=1))
+        except OSError:
+            (self.folder / f"{name}.body.json").unlink(missing_ok=True)
+            raise
 
     def _put(self, name: str, text: str) -> Path:
         temporary = self.folder / f".{name}.tmp"

@@ -217,8 +217,8 @@ async def compile_all(
     desk: Desk, http: HttpRequest, params: SamplingParams, asked: Sequence[Asked], size: int
 ) -> tuple[SamplingParams, Compiled | None]:
     """Compiles one after the other what a request asks for, and returns what `compile_structure` does for the last, the parameters
-    alone where nothing is asked for. Raises RequestError as it does, and where those before one took longer than COMPILE_S; ClientGone
-    when the client hangs up meanwhile."""
+    alone where nothing is asked for. Raises RequestError as it does, OverloadedError where those before one took longer than COMPILE_S,
+    and ClientGone when the client hangs up meanwhile."""
     return await unless_gone(http.receive, one_by_one(desk, params, asked, size)) if asked else (params, None)
 
 
@@ -227,8 +227,8 @@ async def one_by_one(desk: Desk, params: SamplingParams, asked: Sequence[Asked],
     until_s = desk.clock.now() + COMPILE_S
     for each in asked:
         if desk.clock.now() > until_s:
-            raise RequestError(
-                f"{each.field}: the grammars before it have taken longer than {COMPILE_S:g} s to compile; give fewer or smaller ones",
-                param=each.field)
+            raise OverloadedError(
+                f"{each.field}: the grammars before it have taken longer than {COMPILE_S:g} s, with what they waited for others; they are "
+                "ready now, so try again", retry_after_s=COMPILE_S)
         found = await compile_structure(desk, replace(params, structured_outputs=each.wanted), each.field, size)
     return found

@@ -121,6 +121,9 @@ def _max_model_len(config: EngineConfig, spec: ModelSpec) -> tuple[int, str]:
         raise UsageError(
             f"--max-model-len {config.max_model_len}: the model was made for {most:.0f} tokens, by max_position_embeddings and "
             "rope_scaling in its config.json")
+    if config.max_model_len > spec.max_position and any(rope.scaling == "linear" for rope in ropes):
+        log.warning("--max-model-len %d is beyond max_position_embeddings, %d, and config.json does not say whether the factor of "
+                    "rope_scaling is in that already", config.max_model_len, spec.max_position)
     return config.max_model_len, "as asked"
 
 

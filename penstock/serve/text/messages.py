@@ -77,7 +77,7 @@ def parsed_arguments(call: Any, where: str) -> Any:
 
 def with_content(message: dict[str, Any], form: TemplateForm) -> dict[str, Any]:
     """The message with content, where it has none: none at all if the template asks for that, else an empty one."""
-    return {"content": None if form.nones else "" if form.strings else [], **message}
+    return message if message.get("content") else {**message, "content": None if form.nones else "" if form.strings else []}
 
 
 def with_reasoning(message: dict[str, Any], where: str) -> dict[str, Any]:

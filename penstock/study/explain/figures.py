@@ -38,7 +38,7 @@ def figures_of(samples: Sequence[Sample], closed: bool, slo: Slo | None = None) 
     if not measured:
         raise PenstockError(f"none of {len(samples)} requests was answered")
     window = Window(begin_s, max(due[-1] if closed else max(sample.end_s or 0.0 for sample in measured), begin_s + 1e-9))
-    done = samples if closed else measured
+    done = [sample for sample in samples if sample.ok] if closed else measured
     return _figures(Parts(done, measured, measured), window, slo)
 
 

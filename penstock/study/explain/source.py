@@ -204,18 +204,24 @@ def case_of(told: Evidence, parts: Mapping[str, Part], notes: list[str]) -> Case
         traffic.prompt.mean + traffic.output.mean / 2, traffic.prompt.mean), notes)
     way, came = who_came(Way(config, timer, seen.drafted), traffic, seen, told, notes)
     if seen.refused_share:
-        notes.append(refused_told(seen.refused_share, came.rate is not None and came.rate > seen.requests_per_s))
+        notes.append(refused_told(seen.refused_share, bool(seen.objectives and seen.late_ratio) and way.config.admission != EVERYBODY))
     return Case(
         way, came, seen, limit_of(seen.tally), weights, kv_bytes, free, forms, form, calibrations.of, parts, told.slo)
 
 
 def who_came(way: Way, traffic: Traffic, seen: Observed, told: Evidence, notes: list[str]) -> tuple[Way, Traffic]:
-    """How the twin serves, and whom. Of lengths that are drawn some may be longer than any that the engine let in. Raises PenstockError
-    where they cannot be played."""
+    """How the twin serves, and whom. It refuses none where that cannot be played: of lengths that are drawn some may be longer than any
+    that the engine let in, and how soon a user asks again who was refused is not known. Raises PenstockError for other requests that
+    cannot be played."""
+    patient = replace(way, config=replace(way.config, admission=EVERYBODY))
+    if traffic.closed and seen.bounded:
+        notes.append("some requests were refused for their objectives, of users who ask again: the twin refuses none, and takes those "
+                     "attempts for pauses, so that what lets more in may gain more than is told")
+        return patient, traffic
     known = known_users(told.arrivals) is not None or seen.bounded
     try:
         came = as_they_came(way, traffic, seen, known)
-        if came.objectives:
+        if came.objectives and came is traffic:  # nobody has played it
             play(way, came)
         return way, came
     except RequestError as error:
@@ -223,12 +229,13 @@ def who_came(way: Way, traffic: Traffic, seen: Observed, told: Evidence, notes: 
             raise
     notes.append("some requests of the twin's are too long to keep the objectives even alone, as none was that the engine let in: the twin "
                  "refuses none, and has no more than were answered")
-    seen, way = replace(seen, late_ratio=0.0), replace(way, config=replace(way.config, admission=EVERYBODY))
-    return way, as_they_came(way, traffic_of(seen, told.came_per_s, told.arrivals), seen, known)
+    if traffic.users is None and traffic.crowd is None:
+        traffic = replace(traffic, rate=seen.requests_per_s)
+    return patient, as_they_came(patient, traffic, replace(seen, late_ratio=0.0), known)
 
 
 def refused_told(refused_share: float, twin_too: bool) -> str:
-    """`twin_too`: the twin is asked by all, and refuses some itself."""
+    """`twin_too`: the twin refuses some itself."""
     share = f"{refused_share:.0%}" if refused_share >= A_HUNDREDTH else "less than 1%"
     twin = "the twin refuses some, too" if twin_too else "so is the twin's traffic"
     return f"{share} of the requests were refused for their objectives or for lack of room: all figures are of the others, and {twin}"

@@ -128,3 +128,5 @@ def test_where_the_states_of_all_take_too_much_those_of_the_longest_are_dropped(
     assert [rig.runner._cached[seq_id].num_states for seq_id in (0, 1, 2)] == [0, 6, 4]
     rig.run((0, 7, 1), (1, 6, 1))
     assert [rig.runner._cached[seq_id].num_states for seq_id in (0, 1, 2)] == [1, 7, 4]
+    rig.run((0, 8, 1))  # those that are not in the step count, too
+    assert [rig.runner._cached[seq_id].num_states for seq_id in (0, 1, 2)] == [2, 0, 4]

@@ -33,5 +33,6 @@ def test_a_step_scores_no_more_rows_than_logits_are_set_aside_for(monkeypatch):
     taken = []
     while rig.scheduler.has_work():
         plan, _ = rig.step()
+        assert rig.scheduler.waits_for in (None, "tokens")
         taken.append({planned.seq_id: len(planned.tokens) for planned in plan.seqs})
     assert taken[:4] == [{0: 6}, {0: 3, 1: 3, 2: 4}, {0: 1, 1: 6, 2: 1}, {0: 1, 1: 1, 2: 1}]

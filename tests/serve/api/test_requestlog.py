@@ -8,7 +8,7 @@ import pytest
 
 from penstock.core.config import ServerConfig
 from penstock.core.errors import UsageError
-from penstock.serve.api.requestlog import RequestLog
+from penstock.serve.api.requestlog import LONGEST_ARGUMENT, RequestLog
 from tests.serve.api.fakes import serve, wait_for
 
 
@@ -73,3 +73,18 @@ def test_requests_are_served_where_none_can_be_logged(
         server.stop()
     assert [record.message.count("No space left") for record in caplog.records if "--log-requests" in record.message] == [1]
     assert not list((tmp_path / "log").iterdir())
+
+
+def test_a_record_that_cannot_be_written_takes_its_body_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put, written = RequestLog._put, []
+
+    def only_first(self: RequestLog, name: str, text: str) -> Path:
+        if written:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written.append(put(self, name, text))
+        return written[0]
+
+    monkeypatch.setattr(RequestLog, "_put", only_first)
+    log = RequestLog(ServerConfig(log_requests=str(tmp_path)))
+    assert log.write("/tokenize", {"prompt": "x" * LONGEST_ARGUMENT}) is None
+    assert written and not list(tmp_path.iterdir())

@@ -53,7 +53,7 @@ def test_each_thread_has_its_share_of_the_largest_matrix(vocab: int, cpus: int, 
 
 
 def test_threads_have_a_bound_that_chosen_ones_keep() -> None:
-    found = resolve(EngineConfig(), replace(SPEC, vocab_size=10**7), HELD, Machine(8 << 30, 1536))
+    found = resolve(EngineConfig(), replace(SPEC, vocab_size=10**7), HELD, Machine(32 << 30, 1536))
     assert found.engine.threads == 1024 and found.reasons["threads"] == "as many as there may be, for 1,536 processors"
     assert resolve(EngineConfig(threads=1024), SPEC, HELD, ROOMY).engine.threads == 1024
 
@@ -77,7 +77,7 @@ def test_threads_that_share_processors_are_told(monkeypatch: pytest.MonkeyPatch,
 def test_logits_are_counted_of_the_rows_that_a_step_samples_or_scores() -> None:
     few, many = EngineConfig(max_num_seqs=8), EngineConfig(max_num_seqs=8, max_num_batched_tokens=16)
     large = replace(SPEC, vocab_size=150_000)
-    assert activation_bytes(few, large) - activation_bytes(many, large) == (8 + 128 - 16) * 150_000 * 4
+    assert activation_bytes(few, large) - activation_bytes(many, large) == (8 + 256 - 16) * 150_000 * 4
 
 
 def test_the_cache_takes_what_memory_leaves() -> None:

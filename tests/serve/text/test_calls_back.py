@@ -100,6 +100,12 @@ def test_calls_without_content_are_shown_by_templates_that_expect_some(source: s
     assert render(message, source=source) == text
 
 
+@pytest.mark.parametrize(("source", "text"), [(GLUES, "<assistant>(f)(g)"), (ASKS, "nothing(f)(g)")])
+@pytest.mark.parametrize("content", ["", []])
+def test_empty_content_beside_calls_is_none(source: str, text: str, content: Any) -> None:
+    assert render({**says(called("f"), called("g")), "content": content}, source=source) == text
+
+
 def test_each_of_the_messages_that_calls_are_parted_into_has_content() -> None:
     source = "{% for m in messages %}{{ '<' + m.content + '>' + m.tool_calls[0].function.name }}{% endfor %}"
     assert render(says(called("f"), called("g"), content="Both."), source=source) == "<Both.>f<>g"

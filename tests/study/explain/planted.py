@@ -61,8 +61,8 @@ class Machine:
 
 @dataclass(frozen=True)
 class Load:
-    """`users` who take turns, each `think_s` after he was answered (memoryless), or `rate` a second; lengths vary by a third around their
-    means."""
+    """`users` who take turns, each `think_s` after he was answered or refused (memoryless), or `rate` a second; lengths vary by a third
+    around their means."""
 
     users: int | None = None
     rate: float | None = None
@@ -115,25 +115,26 @@ class Planted:
                 while at_s < self.clock.now() + 1.0:
                     at_s += rng.expovariate(load.rate)
                     coming.append(at_s)
+            num_done = 0
             while coming and coming[0] <= self.clock.now():
                 due = coming.pop(0)
                 name, came = f"r{began_s:g}/{came}", came + 1
                 low, high = 1 - load.spread, 1 + load.spread
                 prompt, output = (max(1, round(mean * rng.uniform(low, high))) for mean in (load.prompt, load.output))
                 tokens = (*range(load.shared), *rng.choices(range(self.found.spec.vocab_size), k=max(1, prompt - load.shared)))
-                self._ask(Request(
+                num_done += not self._ask(Request(
                     name, tokens, SamplingParams(max_tokens=output, ignore_eos=True), arrival_s=due, ttft_slo_s=load.objectives.ttft_s,
                     tpot_slo_s=load.objectives.tpot_s, e2e_slo_s=load.objectives.e2e_s), due)
             deltas = self.engine.step() if self.engine.has_work() else None
             for _ in self.engine.take_refused():
                 self.metrics.on_request("refused", Usage(), None)
+                num_done += 1
+            num_done += sum(self._take(name, delta) for name, delta in deltas or ())
+            for _ in range(num_done if load.users is not None else 0):
+                insort(coming, self.clock.now() + (rng.expovariate(1 / load.think_s) if load.think_s else 0.0))
             if deltas is None:
                 wake = self.engine.wake_s() if self.engine.has_work() else float("inf")
                 self.clock.advance(max(1e-6, min(wake, coming[0] if coming else wake) - self.clock.now()))
-                continue
-            num_done = sum(self._take(name, delta) for name, delta in deltas)
-            for _ in range(num_done if load.users is not None else 0):
-                insort(coming, self.clock.now() + (rng.expovariate(1 / load.think_s) if load.think_s else 0.0))
         return looked
 
     def finish(self) -> None:
@@ -142,13 +143,15 @@ class Planted:
             if self.engine.step() is None:
                 self.clock.advance(max(1e-6, self.engine.wake_s() - self.clock.now()))
 
-    def _ask(self, request: Request, due_s: float) -> None:
+    def _ask(self, request: Request, due_s: float) -> bool:
+        """Whether it is let in."""
         try:
             self.engine.add(request)
         except RequestError:
             self.metrics.on_request("refused", Usage(), None)
-        else:
-            self._open[request.request_id] = due_s, Progress(request)
+            return False
+        self._open[request.request_id] = due_s, Progress(request)
+        return True
 
     def _take(self, name: str, delta: Any) -> bool:
         """What the API tells the metrics; whether the request is done."""

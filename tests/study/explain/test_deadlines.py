@@ -4,13 +4,17 @@ from pathlib import Path
 
 import pytest
 
+from penstock.compute.fitted import Fitted
 from penstock.core.config import EngineConfig
 from penstock.core.slo import NO_OBJECTIVES, Objectives
+from penstock.serve.engine.tally import Tally
+from penstock.study.explain import source
 from penstock.study.explain.explanation import explain
-from penstock.study.explain.observed import Lengths
+from penstock.study.explain.observed import Lengths, Observed
+from penstock.study.explain.predict import Way
 from penstock.study.explain.source import Evidence, case_of
 from penstock.study.explain.text import lines
-from penstock.study.explain.traffic import Traffic
+from penstock.study.explain.traffic import Traffic, take_turns, traffic_of
 from penstock.study.measure.counters import values_of
 from penstock.study.measure.slo import Slo, parse_slo
 from tests.study.explain.planted import Load, Planted, served
@@ -18,6 +22,7 @@ from tests.study.explain.test_planted import LEVERS
 
 ASKED = Objectives(ttft_s=0.3, tpot_s=0.05)
 OVERLOADED = Load(rate=21.0, seconds=60.0, objectives=ASKED)  # eight seats answer some 14 a second
+CALM = replace(OVERLOADED, rate=8.0, seconds=10.0)
 SEATS = {"order": "deadline", "max_num_seqs": 8}
 
 
@@ -48,7 +53,7 @@ def test_an_engine_that_refuses_is_played_with_all_that_came(model: Path, arriva
     (None, None, NO_OBJECTIVES, "the twin serves all as if they had none, unless --slo gives them")])
 def test_objectives_are_those_that_were_sent_or_are_given(
     model: Path, slo: str | None, sent: Objectives | None, objectives: Objectives, note: str | None) -> None:
-    planted, notes = served(model, replace(OVERLOADED, rate=8.0, seconds=10.0), **SEATS), []
+    planted, notes = served(model, CALM, **SEATS), []
     case = case_of(seen(planted, None if slo is None else parse_slo(slo), "poisson", sent), {}, notes)
     carried = [each for each in notes if "100% of the requests carried objectives" in each]
     assert case.traffic.objectives == objectives and len(carried) == (note is not None)
@@ -72,6 +77,41 @@ def test_lengths_that_no_engine_would_let_in_are_let_in(model: Path) -> None:
     assert any(note.endswith("all figures are of the others, and so is the twin's traffic") for note in notes)
     assert found.case.traffic.rate == pytest.approx(found.case.seen.requests_per_s)
     assert (found.present.kept_share or 0.0) > 0.8 and abs(found.trust.errors["output_tokens_per_s"]) < 0.1
+
+
+def test_arrivals_are_not_taken_for_users_where_the_twin_lets_all_in() -> None:
+    """How many are there is steady since others were refused, and nobody told how they come."""
+    count = 56
+    tally = Tally(
+        wall_s=4.0, bound_s={"host": 3.9}, running_s=30.0, queued_s=4.0, num_arrived=count, found=9.0 * count, found_squared=81.8 * count,
+        num_placed=count, after_s=0.035 * count, between_s=0.07 * count, num_followed=count, since_s=0.05 * count,
+        since_squared=0.005 * count, gap_s=0.07 * count, gap_squared=0.01 * count, num_steps=200)
+    told = Observed(
+        tally, 14.0, 14.0 * 64, Lengths(600, 0.3), Lengths(64, 0.1), 0.0, 0.2, 0.03, 0.6, refused_share=1 / 3, objectives=ASKED,
+        late_ratio=0.5)
+    came, notes = traffic_of(told), []
+    assert take_turns(tally, 14.0, False) and came.rate == 21.0
+    way = Way(EngineConfig(max_num_seqs=8, kv_tokens=16384, order="deadline"), Fitted((1, 64, 512), (0.01, 0.02, 0.1), 0.0, 0.0, 0.0, 0.0))
+    way, came = source.who_came(way, came, told, Evidence({}, None, {}, "made up"), notes)
+    assert way.config.admission == "none" and "too long to keep the objectives even alone" in notes[0]
+    assert came.users is None and came.rate == 14.0 and came.objectives == ASKED and came.count == 70
+
+
+@pytest.mark.parametrize(("arrivals", "again"), [("poisson:rate=8", False), ("closed:users=8", True)])
+def test_only_traffic_that_was_not_played_is_tried(model: Path, monkeypatch: pytest.MonkeyPatch, arrivals: str, again: bool) -> None:
+    planted, tried = served(model, CALM, **SEATS), []
+    monkeypatch.setattr(source, "play", lambda way, traffic: tried.append(traffic))
+    case = case_of(seen(planted, Slo(ASKED.most_s), arrivals, ASKED), {}, [])
+    assert tried == ([case.traffic] if again else []) and case.traffic.objectives == ASKED
+
+
+def test_users_who_ask_again_when_they_were_refused_are_all_let_in(model: Path) -> None:
+    planted, notes = served(model, Load(users=24, think_s=0.3, seconds=30.0, objectives=ASKED), **SEATS), []
+    found = explain(case_of(seen(planted, Slo(ASKED.most_s), "closed:users=24", ASKED), {}, notes), {}, notes)
+    assert found.case.seen.late_ratio > 1.0 and found.case.traffic.users == 24 and found.case.config.admission == "none"
+    assert abs(found.trust.errors["output_tokens_per_s"]) < 0.1
+    assert any("of users who ask again: the twin refuses none" in note for note in notes)
+    assert any(note.endswith("all figures are of the others, and so is the twin's traffic") for note in notes)
 
 
 def test_a_token_that_stands_for_several_may_take_as_long() -> None:

@@ -11,6 +11,7 @@ from penstock.study.explain.figures import Figures, figures_of
 from penstock.study.explain.observed import Drafted, Lengths
 from penstock.study.explain.predict import Drafting, Way, predict
 from penstock.study.explain.traffic import Traffic
+from penstock.study.measure.samples import Sample
 from penstock.study.plan.simulate.call import STRETCH, Call
 from penstock.study.plan.simulate.twin import Pace, Spread, simulate
 
@@ -63,6 +64,19 @@ def test_drafts_gain_as_much_on_each_replica() -> None:
         predict(Way(CONFIG, TIMER, found, 2), Traffic(Lengths(100, 0), Lengths(40, 0), None, 1.0)) for found in (Drafted(1.0, 2.0), None))
     assert drafted.requests_per_s == pytest.approx(plain.requests_per_s, rel=0.05)
     assert drafted.output_tokens_per_s == pytest.approx(plain.output_tokens_per_s, rel=0.05) and drafted.tpot_s < 0.7 * plain.tpot_s
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_refusal_is_no_answer(closed: bool) -> None:
+    samples = [Sample(number, float(number)) for number in range(100)]
+    for number, sample in enumerate(samples):
+        if number % 2:
+            sample.fail("busy", number + 0.01)
+            continue
+        sample.arrived(number + 0.1)
+        sample.end_s, sample.num_output = number + 0.1, 1
+    found = figures_of(samples, closed)
+    assert found.requests_per_s == pytest.approx(0.5, rel=0.03) and found.output_tokens_per_s == pytest.approx(0.5, rel=0.03)
 
 
 def test_less_than_a_draft_a_step_costs_its_share() -> None:

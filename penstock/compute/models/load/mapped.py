@@ -10,6 +10,7 @@ from penstock.core.errors import ModelError
 Array = Any
 AROUND = 64 << 10  # bytes that the system maps around a page that is read
 SEARCHED = 32 << 20  # bytes that are released between two searches of the whole file
+PIECE = 8 << 20  # bytes that are read between two releases at most, though the span may be a whole tensor
 
 
 class Mapped:
@@ -33,16 +34,16 @@ class Mapped:
         return self.bytes[start:end]
 
     def release(self) -> None:
-        """Unmaps what `span` gave since the last release, or before it if it gave nothing since. What is still used is read again.
+        """Unmaps what `span` gave since the last release. What is still used is read again.
 
         Pages that others read after their release are found now and then: to search the whole file after each of many tensors takes their
         number squared.
         """
-        self._is_released = True
         inner = getattr(self.bytes, "_mmap", None)
-        if inner is None or not hasattr(inner, "madvise"):
+        if self._is_released or inner is None or not hasattr(inner, "madvise"):
             return
-        self._num_released += self._end - self._begin
+        self._is_released = True
+        self._num_released += min(self._end - self._begin, PIECE)
         if self._num_released > SEARCHED:
             inner.madvise(mmap.MADV_DONTNEED)
             self._num_released = 0

@@ -19,6 +19,7 @@ from penstock.study.plan.tune.toml import text
 from penstock.study.plan.tune.traffic import Traffic
 
 STATE = ".state.jsonl"  # behind the output's name
+SAME_CACHE = 0.05  # difference of two KV caches that is not told: free memory is never quite the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +68,14 @@ def tune(request: Request, watchers: Watchers) -> Tuned:
     if request.only:
         check_any(request.only, found, terms)
     asked |= {"weights (digest)": engines.weights(), "requests (digest)": request.traffic.digest()}
-    state, cache = request.output.with_name(request.output.name + STATE), {"kv_tokens": resolved.kv_tokens or 0}
-    with Journal(state, asked, request.restart, cache) as journal:
+    state, now = request.output.with_name(request.output.name + STATE), resolved.kv_tokens or 0
+    with Journal(state, asked, request.restart, {"kv_tokens": now}) as journal:
         if len(journal):
             watchers.say(f"going on: {len(journal)} answers are in {journal.path}")
             begun = journal.begun["kv_tokens"]
-            if begun != resolved.kv_tokens:
-                watchers.say(f"the engine's own KV cache holds {resolved.kv_tokens:,} tokens in the memory that is free now, and held "
-                             f"{begun:,} when the search began")
+            if abs(now - begun) > SAME_CACHE * begun:
+                watchers.say(f"the engine's own KV cache holds {now:,} tokens in the memory that is free now, and held {begun:,} when the "
+                             "search began")
             found = levers(request.engine, replace(resolved, kv_tokens=begun), request.choices, num_cpus(), request.only)
         outcome = Search(found, terms, engines, journal, watchers.say).run()
         told = {name: str(value) for name, value in asked.items()}
