@@ -84,12 +84,17 @@ class Asking:
     more_s: float = 0.0  # that it took longer than `seconds` in this step: the proposer was shown what it had missed
     num_asked: int = 0  # sequences in this step
     num_offered: int = 0  # of these
-    _shares: list[float] = field(default_factory=lambda: [0.0, 0.0])  # mean share of the sequences with offers: any, sure
+    _shares: list[float] = field(default_factory=lambda: [0.0, 0.0])  # mean share of those asked for, with offers: any, sure
+    _all_shares: list[float] = field(default_factory=lambda: [0.0, 0.0])  # the same of all sequences, also those that rest
     _asked_at: int = 0  # step
 
     def share(self, sure: bool) -> float:
-        """Of the sequences, that have offers."""
+        """Of the sequences asked for, that have offers."""
         return self._shares[sure]
+
+    def share_of_all(self, sure: bool) -> float:
+        """Of all sequences, that have offers."""
+        return self._all_shares[sure]
 
     def record(self, num_drafts: int) -> None:
         """The proposer was asked for one sequence."""
@@ -99,11 +104,13 @@ class Asking:
     def begin_step(self) -> None:
         self.num_asked = self.num_offered = 0
 
-    def end_step(self, step: int, sure: bool, seconds: float, num_seqs: int) -> None:
-        """Of `num_seqs` sequences; asking took so long."""
+    def end_step(self, step: int, sure: bool, seconds: float, num_seqs: int, is_probe: bool) -> None:
+        """Of `num_seqs` sequences; asking took so long. `is_probe`: the others were left out to try one."""
         if self.num_asked:
             weight = 1 - exp((self._asked_at - step) / min(max(step, OFFERS_STEPS[0]), OFFERS_STEPS[1]))
-            self._shares[sure] += weight * (self.num_offered / self.num_asked - self._shares[sure])
+            num_able = self.num_asked if is_probe else max(self.num_asked, num_seqs)
+            for shares, count in ((self._shares, self.num_asked), (self._all_shares, num_able)):
+                shares[sure] += weight * (self.num_offered / count - shares[sure])
             self._asked_at = step
             seconds = min(seconds, (1 + MAX_MISSED) * (self.seconds or seconds))
             self.more_s = max(seconds - self.seconds, 0.0)

@@ -252,7 +252,7 @@ class Patient:
         self._end_s, self._drafting_s, self._computing_s = now, drafting_s, computing_s
         load, asking, wait = self._load, self._asking, 0  # steps that are not observed
         num_seqs, num_verified = (load.num_seqs, load.num_drafts) if load is not None else (0, 0)
-        asking.end_step(self._step, self._sure, drafting_s, num_seqs)
+        asking.end_step(self._step, self._sure, drafting_s, num_seqs, self._probing is not None)
         if asking.num_offered and not self._is_counting:
             self._lent_s += asking.more_s
             self._next_wait = 1
@@ -301,7 +301,7 @@ class Patient:
     def _set_price(self, load: StepLoad, count: int, num_other_rows: int) -> None:
         """For steps of `count` sequences and so many rows of others."""
         self._priced = count, self._step
-        drafted = max(1.0, self._asking.share(self._sure) * count)  # sequences with drafts
+        drafted = max(1.0, self._asking.share_of_all(self._sure) * count)  # sequences with drafts
         dearer = self._costs.set_drafts(load, count + num_other_rows, drafted, self.max_drafts)
         tokens_per_s, ask_s = load.num_seqs / self._costs.plain_s(load), self._asking.each_s / self.max_drafts
         self._price = (dearer * self._costs.draft_s + ask_s) * tokens_per_s
@@ -310,7 +310,7 @@ class Patient:
             self._sure = not self._sure
             self._seqs.clear()
         rates = self._pooled_rates()
-        self._limit, share = num_paying(rates, self._price), self._asking.share(self._sure)
+        self._limit, share = num_paying(rates, self._price), self._asking.share_of_all(self._sure)
         least, asking = PARTING_GAIN * (2 - min(share / PARTING_SHARE, 1.0)), self._asking.seconds * tokens_per_s / load.num_seqs
         self._may_part = gain(rates[: self._limit], share, self._price, asking) >= (STAYING * least if self._may_part else least)
         prior, price = self._prior(self._sure), self._model_price

@@ -4,7 +4,7 @@ import random
 import pytest
 
 from penstock.compute.decoding.control.contract import StepLoad
-from penstock.compute.decoding.control.costs import StepCosts
+from penstock.compute.decoding.control.costs import Asking, StepCosts
 
 ROW_S = 1e-5
 
@@ -41,3 +41,18 @@ def test_noise_does_not_make_drafts_dearer() -> None:
             found.observe_drafts(load(8), plain_s + expected_s + numbers.uniform(-6, 6) * expected_s)
         dearer.append(found.set_drafts(load(0), 8, 1, 8))
     assert sum(dearer) / len(dearer) == pytest.approx(1.0, abs=0.15)
+
+
+def test_sequences_that_rest_count_among_those_without_offers_and_a_probe_says_nothing_of_them() -> None:
+    found = Asking()
+    for step in range(1, 400):
+        found.begin_step()
+        for offers in (3, 0):  # of eight sequences, six rest
+            found.record(offers)
+        found.end_step(step, True, 1e-5, 8, is_probe=False)
+    assert found.share(True) == pytest.approx(1 / 2, abs=0.05) and found.share_of_all(True) == pytest.approx(1 / 8, abs=0.02)
+    for step in range(400, 404):
+        found.begin_step()
+        found.record(3)
+        found.end_step(step, True, 1e-5, 8, is_probe=True)
+    assert found.share_of_all(True) > 1 / 8
