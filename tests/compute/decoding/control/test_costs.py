@@ -45,14 +45,16 @@ def test_noise_does_not_make_drafts_dearer() -> None:
 
 def test_sequences_that_rest_count_among_those_without_offers_and_a_probe_says_nothing_of_them() -> None:
     found = Asking()
-    for step in range(1, 400):
-        found.begin_step()
-        for offers in (3, 0):  # of eight sequences, six rest
-            found.record(offers)
-        found.end_step(step, True, 1e-5, 8, is_probe=False)
+    for step in range(2000):
+        ask(found, step, [3, 0], num_seqs=8)
     assert found.share(True) == pytest.approx(1 / 2, abs=0.05) and found.share_of_all(True) == pytest.approx(1 / 8, abs=0.02)
-    for step in range(400, 404):
-        found.begin_step()
-        found.record(3)
-        found.end_step(step, True, 1e-5, 8, is_probe=True)
+    for step in range(2000, 2100):
+        ask(found, step, [3], num_seqs=8, is_probe=True)
     assert found.share_of_all(True) > 1 / 8
+
+
+def ask(asking: Asking, step: int, offers: list[int], num_seqs: int, is_probe: bool = False) -> None:
+    asking.begin_step()
+    for num_drafts in offers:
+        asking.record(num_drafts)
+    asking.end_step(step, True, 1e-5, num_seqs, is_probe)
