@@ -238,6 +238,7 @@ template <class Array> const Cache& checked_cache(Model& model, int layer, const
 // Keys and values [slots, heads, dim] of one layer, from and to the pool.
 void read_slots(Model& model, int layer, const Ids& slots, const Out<float, nb::ndim<3>>& keys, const Out<float, nb::ndim<3>>& values) {
   const Cache& c = checked_cache(model, layer, slots, keys, values);
+  const nb::gil_scoped_release free;
   float *k = keys.data(), *v = values.data();
   for (std::size_t i = 0; i < slots.shape(0); ++i)
     for (int head = 0; head < c.heads; ++head, k += c.dim, v += c.dim) model.read_token(layer, head, slots.data()[i], k, v);
@@ -245,6 +246,7 @@ void read_slots(Model& model, int layer, const Ids& slots, const Out<float, nb::
 
 void write_slots(Model& model, int layer, const Ids& slots, const In<float, nb::ndim<3>>& keys, const In<float, nb::ndim<3>>& values) {
   const Cache& c = checked_cache(model, layer, slots, keys, values);
+  const nb::gil_scoped_release free;
   const float *k = keys.data(), *v = values.data();
   for (std::size_t i = 0; i < slots.shape(0); ++i)
     for (int head = 0; head < c.heads; ++head, k += c.dim, v += c.dim) model.write_token(layer, head, slots.data()[i], k, v);

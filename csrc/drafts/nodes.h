@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "arena.h"
+#include "hash.h"
 #include "texts.h"
 
 namespace penstock {
@@ -46,7 +47,7 @@ class Nodes {
     std::uint32_t capacity() const { return 1u << bits; }
     // Small tables may be full.
     std::uint32_t max_edges() const { return bits <= 3 ? capacity() : capacity() / 4 * 3; }
-    std::uint32_t home_slot(Token token) const { return (token * 0x9E3779B1u) >> (32 - bits); }
+    std::uint32_t home_slot(Token token) const { return place_of(token, bits); }
   };
   struct Node {
     std::uint32_t num_edges;

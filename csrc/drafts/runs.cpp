@@ -1,24 +1,12 @@
 #include "runs.h"
 
 #include <algorithm>
-#include <random>
 #include <stdexcept>
 #include <utility>
 
+#include "hash.h"
+
 namespace penstock {
-
-namespace {
-
-// Where hashes begin: another number in each process, so that nobody can write a prompt whose runs all collide.
-std::uint64_t key() {
-  static const std::uint64_t key = [] {
-    std::random_device random;
-    return static_cast<std::uint64_t>(random()) << 32 | random();
-  }();
-  return key;
-}
-
-}  // namespace
 
 Runs::Runs(std::uint32_t min_run, std::uint32_t max_run) {
   if (min_run < 1 || min_run > max_run)
@@ -55,12 +43,9 @@ std::vector<Token> Runs::guess(std::uint32_t max_tokens, bool only_longest) cons
 }
 
 std::uint64_t Runs::hash(std::uint32_t end, std::uint32_t size) const {
-  std::uint64_t mixed = key();
-  for (std::uint32_t place = end - size; place < end; ++place) {
-    mixed = (mixed ^ tokens_[place]) * 0x9E3779B97F4A7C15u;
-    mixed ^= mixed >> 32;
-  }
-  return mixed;
+  std::uint64_t hash = HASH_KEY;
+  for (std::uint32_t place = end - size; place < end; ++place) hash = mixed(hash, tokens_[place]);
+  return hash;
 }
 
 std::size_t Runs::slot(const Table& table, std::uint32_t end) const {

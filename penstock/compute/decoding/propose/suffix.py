@@ -47,7 +47,7 @@ class Suffix:
     def _learn(self, row: Draftable) -> Row:
         known = self._num_known.get(row.seq_id)
         if known is None:
-            self._tries.begin(row.seq_id, row.num_prompt, row.salt)
+            self._tries.begin(row.seq_id, row.num_prompt, salt_of(row))
         self._num_known[row.seq_id] = len(row.tokens)
         return row.seq_id, row.tokens[known or 0 :], min(self._max_drafts, row.room)
 
@@ -55,10 +55,14 @@ class Suffix:
         known = self._num_known.pop(row.seq_id, None)
         if known is None:
             known = row.num_prompt
-            self._tries.begin(row.seq_id, 0, row.salt)
+            self._tries.begin(row.seq_id, 0, salt_of(row))
         self._tries.end(row.seq_id, row.tokens[known:])
         return Drafts()
 
     def forget(self, seq_id: int) -> None:
         if self._num_known.pop(seq_id, None) is not None:
             self._tries.forget(seq_id)
+
+
+def salt_of(row: Draftable) -> bytes:
+    return row.salt.encode("utf-8", "surrogatepass")

@@ -15,7 +15,7 @@ Row = tuple[int, Sequence[int], int]  # sequence id, its tokens since the last c
 class Tries(Protocol):
     """One trie per live sequence, of its prompt and output, and one per salt, of the outputs of all sequences with that salt."""
 
-    def begin(self, seq_id: int, num_prompt: int, salt: str) -> None:
+    def begin(self, seq_id: int, num_prompt: int, salt: bytes) -> None:
         """Adds a sequence. The first `num_prompt` of the tokens passed to `guess` are its prompt."""
         ...
 
@@ -131,7 +131,7 @@ class Live:
 
     own: Trie
     shared: Trie  # of its salt
-    salt: str
+    salt: bytes
     num_prompt: int
     tokens: list[int] = field(default_factory=list)
     own_ends: list[Node] = field(default_factory=list)
@@ -148,12 +148,12 @@ class PythonTries:
 
     def __init__(self, depth: int, likely: float, doubt: float, remembered: int) -> None:
         self._depth, self._likely, self._doubt, self._remembered = depth, likely, doubt, remembered
-        self._shared: dict[str, Trie] = {}  # by salt
+        self._shared: dict[bytes, Trie] = {}  # by salt
         self._live: dict[int, Live] = {}
-        self._ended: deque[tuple[str, list[int]]] = deque()  # salt and output, oldest first
+        self._ended: deque[tuple[bytes, list[int]]] = deque()  # salt and output, oldest first
         self._num_ended = 0  # output tokens in `_ended`
 
-    def begin(self, seq_id: int, num_prompt: int, salt: str) -> None:
+    def begin(self, seq_id: int, num_prompt: int, salt: bytes) -> None:
         shared = self._shared.setdefault(salt, Trie(self._depth))
         self._live[seq_id] = Live(Trie(self._depth), shared, salt, num_prompt)
 
@@ -183,7 +183,7 @@ class PythonTries:
             self._shared[salt].remove(oldest)
             self._drop_unused(salt)
 
-    def _drop_unused(self, salt: str) -> None:
+    def _drop_unused(self, salt: bytes) -> None:
         if self._shared[salt].is_empty() and all(each.salt != salt for each in self._live.values()):
             del self._shared[salt]
 

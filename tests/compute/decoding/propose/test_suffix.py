@@ -80,3 +80,9 @@ def test_options_without_sense_are_refused(options):
 
 def test_python_does_it_where_nothing_native_was_built(form):
     assert isinstance(Suffix(Suffix.Options())._tries, PythonTries) == (form == "python")
+
+
+def test_a_salt_may_be_half_a_pair_of_surrogates():
+    """As `block_keys` allows: over HTTP none gets here."""
+    row = Draftable(1, [1, 2, 3, 1, 2], 4, 8, "\ud800")
+    assert Suffix(Suffix.Options(k=1, doubt=0)).propose([row]) == [Drafts((3,))]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.compute.decoding.propose.tries import Node, PythonTries, Trie, best_tries
 
-SALTS = ("", "a")
+SALTS = (b"", b"a")
 
 
 @pytest.fixture
@@ -42,10 +42,10 @@ def test_a_trie_counts_every_run_and_forgets_what_is_taken_back():
 def test_salts_that_nobody_uses_are_forgotten():
     tries = PythonTries(4, 0.3, 0, 2)
     for seq_id in range(9):
-        tries.begin(seq_id, 0, f"tenant {seq_id}")
+        tries.begin(seq_id, 0, b"tenant %d" % seq_id)
         tries.guess([(seq_id, [1, 2], 8)])
         tries.forget(seq_id)
-    assert list(tries._shared) == ["tenant 8"]
+    assert list(tries._shared) == [b"tenant 8"]
 
 
 def test_a_copy_is_followed_beyond_the_longest_runs(native):
@@ -53,7 +53,7 @@ def test_a_copy_is_followed_beyond_the_longest_runs(native):
     text = list(range(20))
     for form in (PythonTries, native):
         tries = form(4, 0.3, 0.0, 100)
-        tries.begin(0, len(text), "")
+        tries.begin(0, len(text), b"")
         assert list(tries.guess([(0, [*text, *text[:8]], 9)])[0]) == text[8:17]
 
 
@@ -140,8 +140,8 @@ def test_the_native_form_is_the_one_that_is_used_and_refuses_what_it_does_not_kn
     assert isinstance(tries, native)
     with pytest.raises(IndexError, match="sequence 3 has not begun"):
         tries.guess([(3, [1], 1)])
-    tries.begin(3, 0, "")
+    tries.begin(3, 0, b"")
     with pytest.raises(ValueError, match="sequence 3 has begun"):
-        tries.begin(3, 0, "")
+        tries.begin(3, 0, b"")
     with pytest.raises(ValueError, match="depth 1"):
         native(1, 0.5, 0, 0)
