@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from penstock.core.errors import UsageError
-from penstock.core.types import Output, SamplingParams
+from penstock.core.types import Completion, Output, SamplingParams
 from penstock.serve.engine.requests import Delta
 from penstock.serve.llm import LLM
 from penstock.study.compress.text import Beginnings
@@ -21,9 +21,11 @@ BATCHES = 8  # that are made at once, so that the sequences are many
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """In tokens. A batch has beginnings of one length, from `shortest` to `longest` or what every other place in the text has."""
+    """In tokens. A batch has beginnings of one length, from `shortest` to `longest` or what every other place in the text has. It comes in
+    parts that torch has memory for."""
 
     batch: int = 2048
+    part: int = 2048
     shortest: int = 8
     longest: int = 384
     output: int = 96
@@ -31,9 +33,15 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    tokens: Tensor  # [B, length]; what follows an end of text is padding
+    tokens: Tensor  # [B, length]; what follows the end of an answer is padding
     lengths: Tensor  # [B]
     num_prompt: int
+
+    def parts(self, most: int) -> list["Windows"]:
+        """Of at most so many tokens, or of one sequence that is longer."""
+        rows = max(1, most // self.tokens.shape[1])
+        pieces = zip(self.tokens.split(rows), self.lengths.split(rows), strict=True)
+        return [Windows(tokens, lengths, self.num_prompt) for tokens, lengths in pieces]
 
 
 class Answers:
@@ -53,10 +61,11 @@ class Answers:
         self._watch = watch
         self._made: deque[Windows] = deque()
 
-    def draw(self) -> Windows:
+    def draw(self) -> list[Windows]:
+        """The parts of a batch."""
         if not self._made:
             self._made.extend(self._make())
-        return self._made.popleft()
+        return self._made.popleft().parts(self._sizes.part)
 
     def _make(self) -> list[Windows]:
         sizes = self._sizes
@@ -66,7 +75,7 @@ class Answers:
             drawn.append(self._beginnings.draw(max(1, sizes.batch // (length + sizes.output)), length))
         prompts: list[Any] = [{"prompt_token_ids": ids} for batch in drawn for ids in batch]
         outputs = iter(self._answers(prompts))
-        return [windows([(ids, next(outputs).outputs[0].token_ids) for ids in batch]) for batch in drawn]
+        return [windows([(ids, followed(next(outputs).outputs[0])) for ids in batch]) for batch in drawn]
 
     def _answers(self, prompts: list[Any]) -> list[Output]:
         most = self._sizes.output
@@ -82,6 +91,11 @@ class Answers:
         for first in range(0, len(prompts), AT_ONCE):
             made += self._llm.generate(prompts[first : first + AT_ONCE], params, on_delta=on_delta)
         return made
+
+
+def followed(answer: Completion) -> list[int]:
+    """The tokens behind which something is drafted: all but an end of text."""
+    return answer.token_ids[:-1] if answer.finish_reason == "stop" else answer.token_ids
 
 
 def windows(pairs: list[tuple[list[int], list[int]]]) -> Windows:

@@ -18,7 +18,7 @@ from penstock.study.compress.target import Target
 from penstock.study.compress.text import Beginnings
 from penstock.study.compress.train_heads import SAY_S, Length, Lessons, Trained, train
 
-LOGITS = 2**24  # that a batch may have for each place of a draft
+LOGITS = 2**24  # that a part of a batch may have for each place of a draft
 MEASURED = 8  # batches of text that is held out
 
 
@@ -53,7 +53,8 @@ class Result:
 
 def run(job: Job, make: Callable[[Target, int], Any], say: Callable[[str], None]) -> Result:
     """`make` makes the heads for a target, from a seed. Raises ModelError for a model that cannot be read, UsageError for too little text,
-    for heads that cannot be continued, or where nothing can be written. An interruption is passed on when what was learned is written."""
+    for heads that cannot be continued, or where nothing can be written. What ends the training early is passed on when what was learned is
+    written."""
     spec, sizes = find(EngineConfig(model=job.model)).spec, job.sizes
     if sizes.shortest + sizes.output > spec.max_position:
         raise UsageError(f"{job.model} has a context of {spec.max_position} tokens; {sizes.shortest + sizes.output} are needed")
@@ -70,7 +71,7 @@ def learn(job: Job, spec: ModelSpec, make: Callable[[Target, int], Any], say: Ca
     torch.manual_seed(job.seed)
     target, sizes = Target.load(job.model), job.sizes
     longest = min(sizes.longest, spec.max_position - sizes.output)
-    sizes = replace(sizes, longest=longest, batch=max(longest + sizes.output, min(sizes.batch, LOGITS // spec.vocab_size)))
+    sizes = replace(sizes, longest=longest, part=LOGITS // spec.vocab_size)
     heads = make(target, job.seed)
     if job.begin is not None:
         read(Place(job.begin, job.kind, spec, job.model), heads.program, heads.parameters)
@@ -81,16 +82,12 @@ def learn(job: Job, spec: ModelSpec, make: Callable[[Target, int], Any], say: Ca
     tokenizer = llm.get_tokenizer()
     measured = Answers(llm, Beginnings(job.held_out, tokenizer, seed=0, name=job.measured_on), sizes, seed=0, watch=watch)
     lessons = Lessons(Answers(llm, Beginnings(job.texts, tokenizer, job.seed), sizes, job.seed, watch),
-                      [measured.draw() for _ in range(MEASURED)], job.length)
+                      [part for _ in range(MEASURED) for part in measured.draw()], job.length)
 
     def save() -> Path:
         return write(Place(job.out, job.kind, spec, job.model), heads.program, heads.parameters)
 
-    try:
-        trained = train(target, heads, lessons, save, say)
-    except KeyboardInterrupt:
-        say(f"{save()}: what was learned so far; to continue from it: --begin {job.out}")
-        raise
+    trained = train(target, heads, lessons, save, say)
     say(told(trained.agreement))
     return Result(save(), own, trained)
 

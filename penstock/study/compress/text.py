@@ -33,23 +33,35 @@ def read(paths: Sequence[str]) -> list[str]:
 def _documents(file: Path) -> list[str]:
     try:
         text = file.read_text(encoding="utf-8")
-        return [text] if file.suffix != ".jsonl" else [_text_of(json.loads(line), file) for line in text.split("\n") if line.strip()]
+        return [text] if file.suffix != ".jsonl" else list(_lines(text, file))
     except OSError as error:
         raise UsageError(f"cannot read {file}: {error.strerror}") from None
     except ValueError as error:
         raise UsageError(f"{file} is not {'JSON lines' if file.suffix == '.jsonl' else 'UTF-8'}: {error}") from None
 
 
-def _text_of(line: Any, file: Path) -> str:
+def _lines(text: str, file: Path) -> Iterator[str]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            yield _text_of(json.loads(line), f"line {number} of {file}")
+
+
+def _text_of(line: Any, place: str) -> str:
     found = next((line[name] for name in FIELDS if isinstance(line.get(name), str)), None) if isinstance(line, dict) else None
     if found is None:
-        raise UsageError(f"a line of {file} has none of the fields {', '.join(FIELDS)} with text in it")
-    return str(found)
+        raise UsageError(f"{place} has none of the fields {', '.join(FIELDS)} with text in it")
+    text = str(found)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"the text in {place} holds the lone surrogate U+{ord(text[error.start]):04X}: no character") from None
+    return text
 
 
 def split(documents: Sequence[str], share: float) -> tuple[list[str], list[str]]:
-    """(to train on, to measure on): of each document the end, so many of its characters, is held out; never across a paragraph. Of short
-    documents, where they are many enough, this share of them is held out whole: every twentieth for 0.05."""
+    """(to train on, to measure on): of each document the end, so many of its characters or up to twice as many, is held out from a
+    paragraph on; where none begins there, from a line or a word. Of short documents, where they are many enough, this share of them is held
+    out whole: every twentieth for 0.05."""
     every = round(1 / share)
     short = [document for document in documents if len(document) < SHORT]
     short = short if len(short) >= every else []
@@ -57,8 +69,8 @@ def split(documents: Sequence[str], share: float) -> tuple[list[str], list[str]]
     for document in documents:
         if short and len(document) < SHORT:
             continue
-        cut = document.rfind("\n\n", 0, int(len(document) * (1 - share)))
-        cut = cut if cut > 0 else int(len(document) * (1 - share))
+        first, last = int(len(document) * (1 - 2 * share)), int(len(document) * (1 - share))
+        cut = next((at for mark in ("\n\n", "\n", " ") if (at := document.rfind(mark, first, last)) > 0), last)
         train.append(document[:cut])
         held_out.append(document[cut:].lstrip())
     return [text for text in train if text], [text for text in held_out if text]
@@ -103,7 +115,9 @@ class Beginnings:
 
 
 def _paragraphs(document: str) -> Iterator[int]:
-    at = document.find("\n\n")
+    """Where those behind the first begin; each has more than white space."""
+    end = len(document.rstrip())
+    at = document.find("\n\n", 0, end)
     while at >= 0:
         yield at + 2
-        at = document.find("\n\n", at + 2)
+        at = document.find("\n\n", at + 2, end)

@@ -2,6 +2,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -55,30 +56,46 @@ class Lessons:
     length: Length
 
 
-def train(target: Target, heads: Heads, lessons: Lessons, save: Callable[[], object], say: Callable[[str], None]) -> Trained:
-    """Trains `heads` in place. `save` is called every few minutes, `say` with lines for people."""
+def train(target: Target, heads: Heads, lessons: Lessons, save: Callable[[], Path], say: Callable[[str], None]) -> Trained:
+    """Trains `heads` in place. `save` is called every few minutes, at the end, and before an exception is passed on if a step was made;
+    `say` with lines for people."""
     generator = torch.Generator().manual_seed(1)
     answers, held_out, length = lessons.answers, lessons.held_out, lessons.length
     optimizer = Optimizer(heads.parameters)
     began = saved = said = time.monotonic()
     step = tokens = 0
-    while (done := length.done(step)) < 1 or step == 0:
-        batch = answers.draw()
-        loss = loss_of(target, heads, batch, generator)
+    try:
+        while (done := length.done(step)) < 1 or step == 0:
+            parts = answers.draw()
+            loss = add_gradients(target, heads, parts, generator)
+            optimizer.step(schedule(done))
+            step, tokens, now = step + 1, tokens + sum(part.tokens.numel() for part in parts), time.monotonic()
+            if now - said > SAY_S:
+                said = now
+                say(f"{done:6.1%}  loss {loss:.3f}  {step} steps, {tokens / (now - began):,.0f} tokens/s")
+            if now - saved > SAVE_S:
+                saved = now
+                save()
+                say(told(agreement(target, heads, held_out)))
+        save()
+        say(f"{step} steps done; calibrating and measuring")
+        calibrate(target, heads, [part for _ in range(CALIBRATING) for part in answers.draw()])
+        return Trained(step, tokens, time.monotonic() - began, agreement(target, heads, held_out))
+    except BaseException:
+        if step:
+            path = save()
+            say(f"{path}: what was learned so far; to continue from it: --begin {path.parent}")
+        raise
+
+
+def add_gradients(target: Target, heads: Heads, parts: list[Windows], generator: torch.Generator) -> float:
+    """Of the parts of a batch, each by its share of the sequences. Returns the batch's loss."""
+    count, total = sum(len(part.tokens) for part in parts), 0.0
+    for part in parts:
+        loss = loss_of(target, heads, part, generator) * (len(part.tokens) / count)
         loss.backward()
-        optimizer.step(schedule(done))
-        step, tokens, now = step + 1, tokens + batch.tokens.numel(), time.monotonic()
-        if now - said > SAY_S:
-            said = now
-            say(f"{done:6.1%}  loss {loss.item():.3f}  {step} steps, {tokens / (now - began):,.0f} tokens/s")
-        if now - saved > SAVE_S:
-            saved = now
-            save()
-            say(told(agreement(target, heads, held_out)))
-    save()
-    say(f"{step} steps done; calibrating and measuring")
-    calibrate(target, heads, [answers.draw() for _ in range(CALIBRATING)])
-    return Trained(step, tokens, time.monotonic() - began, agreement(target, heads, held_out))
+        total += loss.item()
+    return total
 
 
 def loss_of(target: Target, heads: Heads, batch: Windows, generator: torch.Generator) -> Tensor:

@@ -35,6 +35,13 @@ def test_what_is_no_text_is_refused(tmp_path: Path, name: str, content: bytes, s
         text.read([str(tmp_path / name)])
 
 
+def test_half_a_character_is_refused_where_it_stands(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"text": "whole \\ud83d\\ude00"}\n\n{"text": "half \\ud83d"}\n')
+    with pytest.raises(UsageError, match=r"^the text in line 3 of \S+a\.jsonl holds the lone surrogate U\+D83D: no character$"):
+        text.read([str(file)])
+
+
 def test_what_is_missing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot read"):
         text.read([str(tmp_path / "nowhere.txt")])
@@ -48,6 +55,14 @@ def test_the_end_of_each_document_is_held_out() -> None:
     assert train[0] + "\n\n" + held_out[0] == document and held_out[0].startswith("paragraph")
     assert 0.05 < len(held_out[0]) / len(document) < 0.15
     assert (train[1], held_out[1]) == ("shor", "t")
+
+
+@pytest.mark.parametrize(("document", "end"), [
+    ("Moby-Dick\n\n" + "Call me Ishmael.\n" * 20_000, "Ishmael."), ("Moby-Dick\n\n" + "Call me " * 20_000, "l"), ("whale" * 20_000, "")])
+def test_no_more_than_the_end_is_held_out_of_one_long_paragraph(document: str, end: str) -> None:
+    (train,), (held_out,) = text.split([document], 0.05)
+    assert document.startswith(train) and document.endswith(held_out) and train.endswith(end)
+    assert 0.04 < len(held_out) / len(document) < 0.11
 
 
 def test_of_many_short_documents_whole_ones_are_held_out() -> None:
@@ -72,6 +87,13 @@ def test_beginnings_start_where_a_paragraph_does() -> None:
     assert {"".join(map(chr, ids[1:])) for ids in drawn} == {"one t", "four ", "seven", "ten e"}
     assert all(len(ids) == 6 and ids[0] == 0 for ids in drawn)
     assert drawn == text.Beginnings(documents, Letters(), seed=1).draw(40, 6) != text.Beginnings(documents, Letters(), seed=2).draw(40, 6)
+
+
+def test_nothing_begins_where_only_white_space_follows() -> None:
+    documents = ["a line of text\n\n \n\n"] * 50 + ["two\n\n\n\nparagraphs\n\n"]
+    beginnings = text.Beginnings(documents, Letters(), seed=0)
+    assert beginnings.reach(10) == 10
+    assert all(ids[:2] != [0, ord(" ")] for ids in beginnings.draw(200, 4))
 
 
 def test_too_little_text_is_refused() -> None:

@@ -110,6 +110,43 @@ def test_places_behind_the_end_of_all_answers_teach_nothing(target: Target) -> N
     assert all(torch.isfinite(weight).all() for weight in many.parameters.values())
 
 
+def test_an_end_of_text_is_not_learned_from(tmp_path: Path) -> None:
+    """Nothing is drafted behind it."""
+    ends = list(range(200, 210))
+    llm = open_llm(str(write_model(tmp_path, eos_token_id=ends)), SMALL, 1)
+    batches = [part for _ in range(4) for part in Answers(llm, Beginnings(TEXT, llm.get_tokenizer(), 0), SMALL, 0).draw()]
+    answers = [ids[batch.num_prompt : length] for batch in batches for ids, length in zip(batch.tokens, batch.lengths, strict=True)]
+    assert {len(ids) < SMALL.output for ids in answers} == {True, False}
+    assert not any(set(ids.tolist()) & set(ends) for ids in answers)
+
+
+def test_a_step_learns_from_a_whole_batch_in_parts(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a large vocabulary a batch has more logits than there is memory for."""
+    sizes: list[int] = []
+
+    def small(target: Target, heads: Any, batch: Any, generator: torch.Generator) -> Any:
+        sizes.append(batch.tokens.numel())
+        return loss_of(target, heads, batch, generator)
+
+    monkeypatch.setattr(train_heads, "loss_of", small)
+    monkeypatch.setattr(module, "LOGITS", 300 * 100)
+    assert trained(folder, tmp_path, "medusa:heads=1", 1).trained.tokens == sum(sizes) > 300
+    assert max(sizes) <= 100
+
+
+def test_parts_of_a_batch_teach_what_the_whole_does(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train_heads, "PROMPT_SHARE", 0.0)
+    batch = windows([([5 + i, 6, 7, 8], list(range(20 * i, 20 * i + 9))) for i in range(5)])
+    assert [len(part.tokens) for part in batch.parts(30)] == [2, 2, 1] and len(batch.parts(1)) == 5
+    found = []
+    for parts in ([batch], batch.parts(30)):
+        made = Medusa(MedusaOptions(heads=2), target, 0)
+        loss = train_heads.add_gradients(target, made, parts, torch.Generator())
+        found.append((loss, made.parameters["0.norm"].grad))
+    assert found[0][0] == pytest.approx(found[1][0], rel=1e-3)
+    torch.testing.assert_close(found[0][1], found[1][1], rtol=0.05, atol=1e-3)
+
+
 def test_a_run_ends_with_its_minutes_or_its_steps() -> None:
     begun = time.monotonic() - 30
     assert Length(minutes=1, began=begun).done(10**6) == pytest.approx(0.5, abs=0.1)
@@ -298,15 +335,23 @@ def test_short_texts_are_enough_and_shorter_ones_are_refused(folder: Path, tmp_p
         trained(folder, tmp_path, "medusa", 1, held_out=["ab"] * 9)
 
 
-def test_what_was_learned_before_an_interruption_is_kept(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*given: Any) -> None:
-        raise KeyboardInterrupt
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_what_was_learned_before_it_broke_off_is_kept(
+        folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]) -> None:
+    lessons = iter([False, True, True])
 
-    monkeypatch.setattr(module, "train", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        trained(folder, tmp_path, "medusa:heads=1", 3)
+    def interrupted(*given: Any) -> Any:
+        if next(lessons):
+            raise error
+        return loss_of(*given)
+
+    monkeypatch.setattr(train_heads, "loss_of", interrupted)
+    for out in ("learned", "nothing"):
+        with pytest.raises(error):
+            trained(folder, tmp_path / out, "medusa:heads=1", 3)
     monkeypatch.undo()
-    assert trained(folder, tmp_path / "more", "medusa:heads=1", 1, begin=tmp_path).trained.steps == 1
+    assert not (tmp_path / "nothing").exists()
+    assert trained(folder, tmp_path / "more", "medusa:heads=1", 1, begin=tmp_path / "learned").trained.steps == 1
 
 
 def test_what_was_learned_is_there_before_it_is_measured(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
