@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from penstock.compute.decoding.grammar.patterns.language import MOST_NODES
 from penstock.compute.decoding.grammar.reasons import LIMITS, told
 from penstock.compute.decoding.grammar.written import Written
 from penstock.core.errors import RequestError
@@ -13,6 +14,7 @@ from penstock.core.types import StructuredOutputsParams as Wanted
 from tests.compute.decoding.grammar.tokens import compiler
 
 COMPILER = compiler()
+PAGE = (Path(__file__).parents[4] / "docs" / "structured.md").read_text(encoding="utf-8")
 EMPTY = '%json {"type": "string",\n"format": "ipv4", "maxLength": 3}'
 FRAME = Rules('frame: "<" @body ">"')
 
@@ -141,6 +143,8 @@ TOO_MUCH: dict[str, dict[str, Any]] = {  # what docs/structured.md says of each 
         "grammar": "start: " + " | ".join(f'"{at}"' for at in range(10_001))},
     "have more than 2,000,000 characters when each is written out": {
         "grammar": "start: T21\nT0: /a/\n" + "".join(f"T{at + 1}: T{at} T{at}\n" for at in range(21))},
+    "it has more than 28 repetitions of one another": {"grammar": 'root ::= "a"' + "+" * 29},
+    "it has more than 65,000 parts": {"grammar": "start: " + "x (y y) " * 66_000 + '\nx: "a"\ny: "b"'},
     "more than 11 times &": {"grammar": "start: A\nA: " + " & ".join(["/a/"] * 13)},
     "with 4 lookaheads, not 7, it could be followed": {"regex": looking("abcdefg") + ".{9,60}"},
     "needs more than 400 states": {"json": {"type": "string", "pattern": "^(?!(a|b)*a(a|b){9}$)[ab]*$"}},
@@ -159,6 +163,11 @@ def test_what_is_beyond_a_limit_is_told_as_the_docs_say(said: str) -> None:
 
 
 def test_the_docs_name_these_limits() -> None:
-    page = (Path(__file__).parents[4] / "docs" / "structured.md").read_text(encoding="utf-8")
-    told = re.findall(r"^\|.*\| `([^`]+)` \|$", page.partition("All other limits")[2].partition("## White space")[0], re.MULTILINE)
+    told = re.findall(r"^\|.*\| `([^`]+)` \|$", PAGE.partition("All other limits")[2].partition("## White space")[0], re.MULTILINE)
     assert set(told) - {"nested too deeply; at most 96 levels"} == set(TOO_MUCH)
+
+
+def test_the_docs_name_the_limits_that_nothing_reaches_first() -> None:
+    said = " ".join(PAGE.partition("Three more limits")[2].split())
+    assert f"a pattern of {MOST_NODES:,} parts" in said and "in 500,000 parts" in said and "too complex to be told apart" in said
+    assert any("500,000 parts" in each for each in LIMITS.values())
