@@ -14,6 +14,8 @@ from penstock.serve.api.parts import Desk
 from penstock.serve.api.stream import HEADERS, Patience
 
 LOOK_S = 0.25  # how often a stream that has nothing to say looks whether the server stops
+SILENT_LOOKS = 20  # after which it says that it is still there: the step in flight may be long
+STILL_THERE = ":\n\n"  # a comment
 
 
 async def index(desk: Desk, http: HttpRequest) -> Response:
@@ -47,6 +49,7 @@ class Updates(Response):
         self._desk = desk
         self._feed = feed
         self._watcher = watcher
+        self._num_silent = 0  # looks since it last sent something
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         gone = asyncio.create_task(hung_up(receive))
@@ -54,12 +57,12 @@ class Updates(Response):
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             async with Patience(self._desk.parts.limits.write_s) as patience:
                 while not gone.done() and not self._desk.drain.draining:
-                    update = await self._next()
-                    if update is None:
+                    text = await self._next()
+                    if text is None:
                         break
-                    if update:
+                    if text:
                         patience.begin()
-                        await send(chunk(f"data: {update}\n\n"))
+                        await send(chunk(text))
                         patience.end()
             await send(chunk('data: {"type":"bye"}\n\n') | {"more_body": False})
         except TimeoutError:
@@ -69,11 +72,14 @@ class Updates(Response):
             self._feed.leave(self._watcher)
 
     async def _next(self) -> str | None:
-        """The next update, "" when none came for a moment, None at the end."""
+        """What to send next: an update, "" when none came for a moment, None at the end."""
         try:
-            return await asyncio.wait_for(self._watcher.updates.get(), LOOK_S)
+            update = await asyncio.wait_for(self._watcher.updates.get(), LOOK_S)
         except TimeoutError:
-            return ""
+            self._num_silent += 1
+            return STILL_THERE if self._num_silent % SILENT_LOOKS == 0 else ""
+        self._num_silent = 0
+        return None if update is None else f"data: {update}\n\n"
 
 
 def chunk(text: str) -> dict[str, Any]:

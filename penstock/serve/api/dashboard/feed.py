@@ -8,12 +8,14 @@ import contextlib
 import json
 import logging
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from penstock.core.clock import Clock
 from penstock.core.errors import OverloadedError
 from penstock.core.hardware import Hardware
+from penstock.core.types import Seq, Status
 from penstock.serve.api.dashboard.blocks import BlockMap
 from penstock.serve.api.dashboard.figures import Figures, Stretch
 from penstock.serve.api.dashboard.lanes import Lanes
@@ -102,7 +104,8 @@ class Picture:
             "type": "update", "n": self._number, "t": round(now, 4), "steps_missed": num_missed,
             "health": {"ok": health.ok, "reason": health.reason},
             "now": {"running": gauges.num_running, "waiting": gauges.num_waiting, "kv_used": gauges.kv_blocks_used,
-                    "kv_cached": gauges.kv_blocks_cached, "kv_total": gauges.kv_blocks_total},
+                    "kv_cached": gauges.kv_blocks_cached, "kv_total": gauges.kv_blocks_total,
+                    "oldest_s": oldest_s(look.seqs, now)},
             "rates": rates(recent), "cache": figures.cache(look),
             "latency": figures.requests(lanes.entries(), lanes.ended, now), "late": figures.late(gauges, now),
             "limit": {"kind": limit.name, "sentence": limit.sentence, "share": limit.share, "reached": limit.reached},
@@ -110,6 +113,12 @@ class Picture:
             "history": figures.remember(now, gauges.num_running, gauges.num_waiting, kv_share),
             "map": self._blocks.draw(look, lanes.lane_of), "timeline": lanes.tell(),
         }
+
+
+def oldest_s(seqs: Iterable[Seq], now: float) -> float | None:
+    """How long the oldest of those that have had no step yet has waited; None where there is none."""
+    arrived = [seq.arrival_s for seq in seqs if seq.status is Status.WAITING and seq.first_scheduled_s is None]
+    return now - min(arrived) if arrived else None
 
 
 def rates(stretch: Stretch) -> dict[str, Any]:
@@ -137,10 +146,9 @@ class Feed:
         with self._changed:
             if len(self._watchers) >= MAX_WATCHERS:
                 raise OverloadedError(f"{MAX_WATCHERS} dashboards are open, which is the most allowed; close one", retry_after_s=5.0)
-            self._watchers.add(watcher)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="penstock-dashboard", daemon=True)
-                self._thread.start()
+                self._start()
+            self._watchers.add(watcher)
             self._changed.notify()
         return watcher
 
@@ -148,6 +156,15 @@ class Feed:
         with self._changed:
             self._watchers.discard(watcher)
             self._changed.notify()
+
+    def _start(self) -> None:
+        """Called with the lock. Raises RuntimeError where the system has no thread left; then the next who joins tries again."""
+        self._thread = threading.Thread(target=self._run, name="penstock-dashboard", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._thread = None
+            raise
 
     def _run(self) -> None:
         watch, engine, picture = Watch(), self._subject.engine, Picture(self._subject)

@@ -225,4 +225,5 @@ class Figures:
         first = entry.first
         if not entry.was_told and first.first_token_s is not None and not first.wants_embedding:
             entry.was_told = True
-            self.ttft.add(Sample(now, first.first_token_s - first.arrival_s, first.ttft_slo_s))
+            if first.first_token_s >= now - LATENCY_S:  # one that has run for longer was not watched from its beginning
+                self.ttft.add(Sample(now, first.first_token_s - first.arrival_s, first.ttft_slo_s))

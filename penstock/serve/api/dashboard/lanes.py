@@ -1,7 +1,7 @@
 """Requests as the page draws them: each has a lane while it lives, and what it did in each step stands in the columns of a timeline.
 
-A lane that falls free is given to the next request, the lowest first; requests beyond `MAX_LANES` are counted, not drawn. A column is one
-step, or as many as fit into `COLUMN_S` seconds. Times are seconds on the engine's clock.
+A lane that falls free is given to a request without one, the lowest first, and first to one that runs; requests beyond `MAX_LANES` are
+counted, not drawn. A column is one step, or as many as fit into `COLUMN_S` seconds. Times are seconds on the engine's clock.
 """
 import heapq
 from collections.abc import Iterable, Iterator
@@ -19,13 +19,15 @@ COLUMN_S = 0.0625
 
 @dataclass(slots=True)
 class Entry:
-    """A request that lives, or has ended since the last update. `num_tokens`: output tokens seen while it was watched."""
+    """A request that lives, or has ended since the last update."""
 
     request_id: str
-    lane: int | None
     first: Seq
-    seqs: dict[int, Seq] = field(default_factory=dict)
-    first_token_s: float | None = None
+    seqs: dict[int, Seq] = field(default_factory=dict)  # that live; of a request that has ended, the last that did
+    lane: int | None = None
+    lane_s: float | None = None  # since when the lane is its own: since it arrived, or since the one before left
+    ended_output: int = 0  # of sequences that have ended before the request; a search drops what these came to
+    ended_preemptions: int = 0
     last_token_s: float | None = None
     ended_s: float | None = None
     was_told: bool = False  # its first token was handed to the figures
@@ -36,11 +38,12 @@ class Entry:
 
     @property
     def num_preemptions(self) -> int:
-        return sum(seq.num_preemptions for seq in self.seqs.values())
+        counts = [self.ended_preemptions, *(seq.num_preemptions for seq in self.seqs.values())]
+        return max(counts) if self.first.held else sum(counts)  # what a search forks has its parent's count
 
     @property
     def num_output(self) -> int:
-        return sum(seq.num_output for seq in self.seqs.values())
+        return self.ended_output + sum(seq.num_output for seq in self.seqs.values())
 
     @property
     def tpot_s(self) -> float | None:
@@ -48,6 +51,16 @@ class Entry:
         first, last = self.first.first_token_s, self.last_token_s
         num_more = self.first.num_output - 1
         return (last - first) / num_more if first is not None and last is not None and num_more > 0 else None
+
+    def forget(self, seqs: Iterable[Seq]) -> None:
+        """They have ended, and others live on."""
+        for seq in seqs:
+            del self.seqs[seq.seq_id]
+            if seq.held:
+                self.ended_preemptions = max(self.ended_preemptions, seq.num_preemptions)
+            else:
+                self.ended_output += seq.num_output
+                self.ended_preemptions += seq.num_preemptions
 
 
 @dataclass(slots=True)
@@ -71,6 +84,7 @@ class Lanes:
         self._entries: dict[str, Entry] = {}
         self._owners: dict[int, Entry] = {}  # by seq_id
         self._free = list(range(MAX_LANES))
+        self._freed_s = [0.0] * MAX_LANES  # when each was left last
         self._column: Column | None = None
         self._columns: list[Column] = []
         self.ended: list[Entry] = []  # since the last `tell`
@@ -84,7 +98,7 @@ class Lanes:
         record = seen.record
         ended_s = record.began_s + record.seconds
         for seq in seen.entered:
-            self._enter(seq)
+            self._seat(self._enter(seq))
         column = self._open(record.began_s)
         column.ended_s, column.num_steps = ended_s, column.num_steps + 1
         accepted = {output.seq_id: output.check.num_accepted for output in seen.outputs if output.check is not None}
@@ -100,17 +114,19 @@ class Lanes:
                 if output.tokens and entry.first.seq_id == output.seq_id:
                     entry.last_token_s = ended_s
                 if output.finish_reason is not None:
-                    self._leave(entry, output.seq_id, ended_s)
+                    self._leave(entry, [entry.seqs[output.seq_id]], ended_s)
 
     def look(self, seqs: Iterable[Seq], now: float) -> None:
         """Takes in what lives now: who waits has had no step yet, and who has gone was ended from outside."""
-        live = [seq for seq in seqs if seq.status is not Status.FINISHED]
-        for seq in sorted(live, key=lambda seq: seq.status is not Status.RUNNING):  # a lane first for those that run
-            self._enter(seq)
+        for seq in seqs:
+            if seq.status is not Status.FINISHED:
+                self._enter(seq)
         for entry in list(self._entries.values()):
-            for seq_id, seq in list(entry.seqs.items()):
-                if seq.status is Status.FINISHED:
-                    self._leave(entry, seq_id, now)
+            if gone := [seq for seq in entry.seqs.values() if seq.status is Status.FINISHED]:
+                self._leave(entry, gone, now)
+        if self._free:
+            for entry in sorted(self._entries.values(), key=lambda entry: not entry.running):  # a lane first for those that run
+                self._seat(entry)
 
     def lane_of(self, seq_id: int) -> int | None:
         """None where its request has none, or is not known."""
@@ -129,27 +145,34 @@ class Lanes:
             "hidden": len(self._entries) - len(shown),
         }
 
-    def _enter(self, seq: Seq) -> None:
-        if seq.seq_id in self._owners:
-            return
-        entry = self._entries.get(seq.request_id)
+    def _enter(self, seq: Seq) -> Entry:
+        """Its request, which has no lane yet where it is new."""
+        entry = self._owners.get(seq.seq_id)
         if entry is None:
-            lane = heapq.heappop(self._free) if self._free else None
-            entry = self._entries[seq.request_id] = Entry(seq.request_id, lane, seq)
-        elif entry.lane is None and self._free:
-            entry.lane = heapq.heappop(self._free)
-        entry.seqs[seq.seq_id] = seq
-        self._owners[seq.seq_id] = entry
+            entry = self._entries.setdefault(seq.request_id, Entry(seq.request_id, seq))
+            entry.seqs[seq.seq_id] = seq
+            self._owners[seq.seq_id] = entry
+        return entry
 
-    def _leave(self, entry: Entry, seq_id: int, now: float) -> None:
-        """A sequence has ended, and its request with the last one. Its siblings' first step may be yet to come: `look` tells of them."""
-        if self._owners.pop(seq_id, None) is None or any(other in self._owners for other in entry.seqs):
+    def _seat(self, entry: Entry) -> None:
+        """Gives it a lane, where it has none and one is free."""
+        if entry.lane is None and self._free:
+            entry.lane = heapq.heappop(self._free)
+            entry.lane_s = max(entry.first.arrival_s, self._freed_s[entry.lane])
+
+    def _leave(self, entry: Entry, gone: list[Seq], now: float) -> None:
+        """Sequences have ended, and their request with the last. Its siblings' first step may be yet to come: `look` tells of them."""
+        for seq in gone:
+            del self._owners[seq.seq_id]
+        if len(gone) < len(entry.seqs):
+            entry.forget(gone)
             return
         entry.ended_s = now
         del self._entries[entry.request_id]
         self.ended.append(entry)
         if entry.lane is not None:
             heapq.heappush(self._free, entry.lane)
+            self._freed_s[entry.lane] = now
 
     def _open(self, began_s: float) -> Column:
         """The column of a step that begins now."""
@@ -171,14 +194,15 @@ def figures_of(planned: PlannedSeq, num_accepted: int) -> Iterator[int]:
 
 
 def row(entry: Entry) -> list[Any]:
-    """[lane, id, state, arrived, first step, first token, ended, prompt, cached, output, blocks, preemptions]."""
+    """[lane, id, state, arrived, first step, first token, ended, prompt, cached, output, blocks, preemptions,
+    in its lane since]."""
     first = entry.first
     blocks = sum(len(seq.block_ids) for seq in entry.seqs.values())
     state = "ended" if entry.ended_s is not None else "running" if entry.running else "preempted" if entry.num_preemptions else "waiting"
     return [
         entry.lane, entry.request_id[-48:], state, rounded(first.arrival_s), rounded(first.first_scheduled_s),
         rounded(first.first_token_s), rounded(entry.ended_s), first.num_prompt, first.num_cached, entry.num_output, blocks,
-        entry.num_preemptions]
+        entry.num_preemptions, rounded(entry.lane_s)]
 
 
 def rounded(seconds: float | None) -> float | None:

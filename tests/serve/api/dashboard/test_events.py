@@ -12,9 +12,12 @@ import pytest
 
 from penstock.core.clock import MonotonicClock
 from penstock.core.errors import OverloadedError
-from penstock.serve.api.dashboard.feed import MAX_UNREAD, MAX_WATCHERS, Feed, Picture, Subject, Watcher
+from penstock.core.types import Status
+from penstock.serve.api.dashboard import events
+from penstock.serve.api.dashboard.feed import MAX_UNREAD, MAX_WATCHERS, Feed, Picture, Subject, Watcher, oldest_s
 from penstock.serve.engine.requests import Gauges, Health
 from penstock.serve.engine.watch import Look, Watch
+from tests.decide.builders import make_seq
 from tests.serve.api.dashboard.conftest import KEY, Served, serve
 from tests.serve.api.fakes import serve as serve_invented
 from tests.serve.api.fakes import wait_for
@@ -183,6 +186,21 @@ def test_a_watcher_who_does_not_read_holds_a_few_updates_and_no_more() -> None:
     asyncio.run(go())
 
 
+def test_how_long_the_oldest_has_waited_is_told_of_those_who_had_no_step() -> None:
+    begun, waiting, running = (make_seq(number, range(8), arrival_s=arrival_s) for number, arrival_s in enumerate((1.0, 3.0, 2.0)))
+    begun.first_scheduled_s, running.status = 1.5, Status.RUNNING
+    assert oldest_s([running, waiting, begun], 10.0) == 7.0 and oldest_s([begun], 10.0) is None
+
+
+def test_who_comes_during_a_long_step_hears_that_the_server_is_there(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "LOOK_S", 0.01)
+    monkeypatch.setattr(served.loop, "look", lambda watch: None)  # the step does not end
+    with served.client() as client, client.stream("GET", "/dashboard/events") as response:
+        lines = (line for line in response.iter_lines() if line)
+        assert [next(lines), next(lines)] == [":", ":"]
+    wait_for(lambda: not served.feed._watchers)
+
+
 def test_those_who_could_not_be_served_in_time_are_told_of() -> None:
     class Refusing(Still):
         num_refused = 3
@@ -222,6 +240,24 @@ def test_a_feed_that_fails_dismisses_its_watchers_and_starts_anew() -> None:
         again = feed.join()
         assert await asyncio.wait_for(again.updates.get(), 20) is None
         wait_for(lambda: engine.watched == [True, False, True, False])
+
+    asyncio.run(go())
+
+
+def test_a_feed_that_cannot_begin_is_begun_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def go() -> None:
+        feed = feed_of(Still(8))
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            with pytest.raises(RuntimeError, match="new thread"):
+                feed.join()
+        assert not feed._watchers
+        watcher = feed.join()
+        assert await asyncio.wait_for(watcher.updates.get(), 20) is not None
+        feed.leave(watcher)
 
     asyncio.run(go())
 

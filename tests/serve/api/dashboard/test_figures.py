@@ -147,6 +147,19 @@ def test_a_requests_latencies_are_its_own() -> None:
     assert figures.cache(rig.look()) == {"hit_rate": None, "evicted": 0, "evicted_minute": 0}
 
 
+def test_first_tokens_of_long_ago_are_none_of_the_last_minute() -> None:
+    """A page is opened while requests run that began before it."""
+    rig, figures = Watched(), Figures(None, "fp32")
+    rig.add(make_seq(1, range(8), 40, arrival_s=0.0))
+    rig.tick(3)
+    rig.clock.advance(70.0)
+    rig.add(make_seq(2, range(8), 40, arrival_s=rig.clock.now()))
+    rig.tick()
+    rig.look()
+    for _ in range(2):
+        assert figures.requests(rig.lanes.entries(), [], rig.clock.now())["ttft"]["n"] == 1
+
+
 def test_those_who_could_not_be_served_in_time_are_counted_for_a_minute() -> None:
     figures = Figures(None, "fp32")
     assert figures.late(Gauges(num_refused=7, num_deferred=2), 0.0) == {"refused": 0, "deferred": 0}  # before anybody watched

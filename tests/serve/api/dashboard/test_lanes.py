@@ -1,11 +1,14 @@
 """Lanes: who has one, what its columns say, and that nothing of it grows with time or with load."""
 import json
+from dataclasses import replace
 
-from penstock.serve.api.dashboard.lanes import MAX_COLUMNS, MAX_ENDED, MAX_LANES
+from penstock.core.types import Status
+from penstock.decide.scheduler.limits import Limits
+from penstock.serve.api.dashboard.lanes import MAX_COLUMNS, MAX_ENDED, MAX_LANES, Lanes
 from tests.decide.builders import make_seq
 from tests.serve.api.dashboard.steps import Watched
 
-LANE, ID, STATE, ARRIVED, SCHEDULED, FIRST, ENDED, PROMPT, CACHED, OUTPUT, BLOCKS, PREEMPTIONS = range(12)
+LANE, ID, STATE, ARRIVED, SCHEDULED, FIRST, ENDED, PROMPT, CACHED, OUTPUT, BLOCKS, PREEMPTIONS, SINCE = range(13)
 
 
 def test_a_prompt_is_prefilled_in_chunks_and_then_decoded() -> None:
@@ -72,6 +75,60 @@ def test_who_is_aborted_leaves_its_lane() -> None:
     rig.tick()
     rig.look()
     assert {row[ID]: row[LANE] for row in rig.lanes.tell()["requests"]} == {"r2": 1, "r3": 0}
+
+
+def test_who_runs_has_a_lane_however_long_the_queue() -> None:
+    """Three times as many clients as run at once, each of which asks again when it is answered."""
+    rig = Watched(num_blocks=2000, budget=4000)
+    rig.scheduler.limits = Limits(MAX_LANES, 4000)
+    rig.add(*[make_seq(i, range(i, i + 8), 2 + i % 7, arrival_s=0.0) for i in range(3 * MAX_LANES)])
+    number, since = 3 * MAX_LANES, {}
+    for _ in range(40):
+        rig.tick()
+        rig.look()
+        told = rig.lanes.tell()
+        running = {seq.request_id for seq in rig.scheduler.seqs() if seq.status is Status.RUNNING}
+        assert running <= {row[ID] for row in told["requests"]} and len(running) > MAX_LANES / 2
+        for row in told["requests"] + told["ended"]:
+            lane, others = row[LANE], [other for other in told["ended"] if other[LANE] == row[LANE] and other[ID] != row[ID]]
+            assert since.setdefault(row[ID], (lane, row[SINCE])) == (lane, row[SINCE]), "it keeps its lane"
+            assert row[SINCE] >= row[ARRIVED] and all(other[ENDED] <= row[SINCE] for other in others if other[SINCE] < row[SINCE])
+        rig.add(*[make_seq(number + i, range(8), 2 + i % 7, arrival_s=rig.clock.now()) for i in range(len(told["ended"]))])
+        number += len(told["ended"])
+    assert max(since_s for _, since_s in since.values()) > 30.0
+
+
+def test_hypotheses_that_a_search_has_dropped_are_forgotten() -> None:
+    lanes, first, width = Lanes(), make_seq(0, range(8), 500, held=True, status=Status.RUNNING, num_preemptions=1), 4
+    live = [first]
+    for number in range(1, 101):
+        born = [replace(live[0], seq_id=10 * number + i, tokens=[*live[0].tokens, i]) for i in range(width)]
+        for seq in live:
+            seq.status = Status.FINISHED
+        live = born
+        lanes.look(live, float(number))
+    (row,) = lanes.tell()["requests"]
+    assert row[OUTPUT] == 100 * width and row[PREEMPTIONS] == 1 and row[STATE] == "running"
+    (entry,) = lanes.entries()
+    assert len(entry.seqs) == len(lanes._owners) == width
+    for seq in live:
+        seq.status = Status.FINISHED
+    lanes.look([], 101.0)
+    (row,) = lanes.tell()["ended"]
+    assert row[OUTPUT] == 100 * width and row[PREEMPTIONS] == 1 and not lanes._owners
+
+
+def test_answers_that_are_complete_count_while_their_siblings_go_on() -> None:
+    lanes, first = Lanes(), make_seq(0, range(8), 500, status=Status.RUNNING, num_preemptions=1)
+    siblings = [first, *[replace(first, seq_id=i, tokens=[*range(8 + 10 * i)]) for i in (1, 2)]]
+    told = []
+    for number, seq in enumerate([None, *siblings]):
+        if seq is not None:
+            seq.status = Status.FINISHED
+        lanes.look([each for each in siblings if each is not seq], float(number))
+        update = lanes.tell()
+        told += [(row[OUTPUT], row[PREEMPTIONS]) for row in update["requests"] + update["ended"]]
+    assert told == [(30, 3)] * 4 and not list(lanes.entries())
 
 
 def test_updates_stay_small_under_any_load() -> None:

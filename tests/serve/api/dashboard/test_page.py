@@ -200,7 +200,7 @@ def test_single_keys_can_be_switched_off(live: Browser) -> None:
 @needs_browser
 def test_what_changes_by_itself_is_not_said_aloud(live: Browser, served: Served) -> None:
     assert live.evaluate("[...document.querySelectorAll('[aria-live], [role=status], [role=log], [role=alert], output')]"
-                         ".map((each) => each.id).sort().join()") == "log,spoken,status"
+                         ".map((each) => each.id).sort().join()") == "log,spoken,status-said"
     with served.running():
         live.until("[...timeline.requests.values()].some((row) => row[2] === 'running')")
         live.evaluate("document.getElementById('timeline').focus(); 1")
@@ -227,7 +227,7 @@ def test_a_pause_outlasts_a_server_that_goes_and_comes_back(live: Browser) -> No
     live.press("p")
     live.evaluate("lose('the server does not answer'); 1")
     live.until("document.getElementById('status').textContent === 'paused'")  # it is there again
-    live.evaluate("""take({ type: "hello", about: { model: "another" }, block_size: 16, roof: null, history: [] }); 1""")
+    live.evaluate("""take({ type: "hello", about: { model: "another", version: "test" }, block_size: 16, roof: null, history: [] }); 1""")
     assert "another" not in live.evaluate("document.getElementById('model').textContent")
     live.press("p")
     assert live.evaluate("document.getElementById('model').textContent") == "another"

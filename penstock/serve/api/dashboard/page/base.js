@@ -58,10 +58,17 @@ function ink(name) {
   return inks.get(name);
 }
 
-/** Store and fetch what this browser remembers; it may remember nothing. */
+/** Store and fetch what this browser remembers. Where it may not, even to name the box throws: then the page remembers, until it is closed. */
 const memory = {
-  get(name, box = localStorage) { try { return box.getItem(`penstock.${name}`); } catch { return null; } },
-  set(name, value, box = localStorage) { try { box.setItem(`penstock.${name}`, value); } catch { /* private windows */ } },
+  own: new Map(),
+  get(name, box = "localStorage") {
+    if (this.own.has(name)) return this.own.get(name);
+    try { return window[box].getItem(`penstock.${name}`); } catch { return null; }
+  },
+  set(name, value, box = "localStorage") {
+    this.own.delete(name);
+    try { window[box].setItem(`penstock.${name}`, value); } catch { this.own.set(name, value); }
+  },
 };
 
 const redraws = []; // of everything that is drawn, when the theme or the size changes

@@ -6,9 +6,15 @@ let greeting = null; // of a server that was met while paused
 let lost = null; // why there are no figures
 let lastAt = null; // when there were some
 let blockSize = 16;
+let version = null; // of the server that this page came from
 
 function greet(hello) {
   const about = hello.about;
+  version ??= about.version;
+  if (about.version !== version) { // this page may not understand it
+    location.reload();
+    return;
+  }
   blockSize = hello.block_size;
   at("model").replaceChildren(element("b", { textContent: about.model ?? "" }), about.quant && about.quant !== "none" ? ` ${about.quant}` : about.dtype ? ` ${about.dtype}` : "");
   document.title = `${about.model ?? "Penstock"} · Penstock`;

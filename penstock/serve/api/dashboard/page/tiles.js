@@ -146,8 +146,7 @@ function showTiles(update) {
   at("prefill-note").textContent = `prompt tokens computed · busy ${percent(rates.busy)}`;
   at("running").textContent = count(now.running);
   at("waiting").textContent = count(now.waiting);
-  const oldest = Math.min(...update.timeline.requests.filter((row) => row[2] !== "running").map((row) => row[3]));
-  at("requests-note").textContent = now.waiting ? (isFinite(oldest) ? `the oldest has waited ${timed(update.t - oldest)}` : "") : "none waiting";
+  at("requests-note").textContent = now.waiting ? (now.oldest_s === null ? "" : `the oldest has waited ${timed(now.oldest_s)}`) : "none waiting";
   latencies.ttft.show(update.latency.ttft, update.late);
   latencies.tpot.show(update.latency.tpot);
   const total = now.kv_total || 1;

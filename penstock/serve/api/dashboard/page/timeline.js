@@ -1,7 +1,7 @@
 "use strict";
 // What each request did in each step: one lane for each that lives, time to the right.
 
-const [LANE, ID, STATE, ARRIVED, SCHEDULED, FIRST, ENDED, PROMPT, CACHED, OUTPUT, BLOCKS, PREEMPTIONS] = Array(12).keys();
+const [LANE, ID, STATE, ARRIVED, SCHEDULED, FIRST, ENDED, PROMPT, CACHED, OUTPUT, BLOCKS, PREEMPTIONS, SINCE] = Array(13).keys();
 const timeline = {
   now: 0, shownS: 15, columns: [], requests: new Map(), marks: [], hidden: 0, lane: null, missed: 0,
 };
@@ -33,7 +33,7 @@ function takeTimeline(update) {
 }
 
 /** Those in a lane at a time. */
-const inLane = (lane, when) => [...timeline.requests.values()].filter((row) => row[LANE] === lane && row[ARRIVED] <= when && (row[ENDED] === null || row[ENDED] >= when));
+const inLane = (lane, when) => [...timeline.requests.values()].filter((row) => row[LANE] === lane && row[SINCE] <= when && (row[ENDED] === null || row[ENDED] >= when));
 
 function frame(width, height) {
   const since = timeline.now - timeline.shownS;
@@ -72,7 +72,7 @@ function drawLanes(pen, width, on) {
   }
   const edge = 4; // the request's own colour, at the head of its bar
   for (const row of on.seen) {
-    const begin = on.x(row[ARRIVED]), scheduled = on.x(row[SCHEDULED] ?? timeline.now), end = on.x(row[ENDED] ?? timeline.now);
+    const begin = on.x(row[SINCE]), scheduled = Math.max(begin, on.x(row[SCHEDULED] ?? timeline.now)), end = on.x(row[ENDED] ?? timeline.now);
     const y = on.y(row[LANE]), middle = y + on.tall / 2;
     pen.strokeStyle = ink("queue");
     pen.lineWidth = Math.min(3, on.tall / 3);
@@ -116,7 +116,7 @@ function drawOver(pen, width, height, on) {
   if (chosen.request) {
     const row = timeline.requests.get(chosen.request);
     if (row && row[LANE] !== null) {
-      const begin = on.x(row[ARRIVED]), end = on.x(row[ENDED] ?? timeline.now);
+      const begin = on.x(row[SINCE]), end = on.x(row[ENDED] ?? timeline.now);
       pen.strokeStyle = ink("text");
       pen.lineWidth = 1.5;
       pen.strokeRect(begin, on.y(row[LANE]) + 0.75, Math.max(2, end - begin - 1), on.tall - 1.5);
