@@ -33,7 +33,7 @@ test: .venv/.test-$(KEY)  ## install what tests need and run them all (a CPU bui
 	@exec $(BIN)/python -m pytest -q $(WORKERS) $(ARGS)
 
 check: .venv/.dev-$(KEY)  ## lint, types and architecture
-	@scripts/check
+	@scripts/check $(ARGS)
 
 clean:  ## remove .venv and everything built or cached
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

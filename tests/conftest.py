@@ -4,7 +4,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ sys.path.sort(key=lambda folder: Path(folder).resolve() == Path(__file__).resolv
 
 import penstock
 from penstock.core import message
+from tests.guard import offline
 
 ROOT, INSTALLED = Path(__file__).resolve().parents[1], Path(penstock.__file__).resolve().parents[1]
 if INSTALLED != ROOT:  # programs that tests start take it too, and not the checkout's sources, which have no native module
@@ -32,6 +33,12 @@ message.message = dataclass(frozen=True, slots=True)  # before anything else of 
 
 settings.register_profile("repeatable", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("repeatable")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_network() -> Iterator[None]:
+    with offline():
+        yield
 
 
 def pytest_report_header() -> str:

@@ -14,7 +14,8 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class Import:
-    """One imported module: `from a import b` counts as a.b where that is a module, else as a."""
+    """One imported module: `from a import b` counts as a.b where that is a module, as the module that a name of `penstock` itself comes
+    from, else as a."""
 
     module: str
     line: int
@@ -75,7 +76,8 @@ class Source:
                 base = self._base(node)
                 for alias in node.names:
                     inner = f"{base}.{alias.name}"
-                    found.append(Import(inner if is_module(inner) else base, node.lineno, lazy, (alias.name,)))
+                    module = inner if is_module(inner) else exports().get(inner, base)
+                    found.append(Import(module, node.lineno, lazy, (alias.name,)))
         return found
 
     def _base(self, node: ast.ImportFrom) -> str:
@@ -90,6 +92,14 @@ class Source:
 def is_module(name: str) -> bool:
     path = ROOT / name.replace(".", "/")
     return name.startswith("penstock.") and (path.with_suffix(".py").is_file() or (path / "__init__.py").is_file())
+
+
+@cache
+def exports() -> dict[str, str]:
+    """What `penstock` gives out lazily, read without importing it: "penstock.NAME" -> the module that it comes from."""
+    tree = ast.parse((ROOT / "penstock/__init__.py").read_text(encoding="utf-8"))
+    (found,) = (node.value for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_EXPORTS")
+    return {f"penstock.{name}": module for name, module in ast.literal_eval(found).items()}
 
 
 @cache
@@ -108,10 +118,12 @@ def source(path: Path) -> Source:
 
 @cache
 def sources(*folders: str) -> tuple[Source, ...]:
-    """Every Python file below these folders (all of the project when none is given)."""
+    """Every Python file below these folders (all of the project when none is given), of which there are some: else no rule would hold."""
     inside = tuple(f"{folder}/" for folder in folders or FOLDERS)
     paths = (path for path in code() if path.suffix == ".py" and path.relative_to(ROOT).as_posix().startswith(inside))
-    return tuple(source(path) for path in paths)
+    found = tuple(source(path) for path in paths)
+    assert found, f"no Python file is below {', '.join(folders)}"
+    return found
 
 
 def forget() -> None:
@@ -128,6 +140,7 @@ def tables() -> dict[str, dict[str, str]]:
         for node in source.tree.body:
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and ast.unparse(node.value.func) == "Table":
                 found[source.module] = dict(ast.literal_eval(node.value.args[1]))
+    assert found, "no plug-in table was found: they are written in another way than is read here"
     return found
 
 

@@ -2,6 +2,7 @@
 import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +23,12 @@ NO_ARRAYS = ("penstock/core/", "penstock/decide/", "penstock/compute/models/")
 LOADERS = "penstock/compute/models/load/"
 MAY_USE_TORCH = ("penstock/compute/backends/", "penstock/study/compress/", "recipes/", "bench/", "tests/")
 MAY_READ_TABLES = ("penstock/serve/engine/build.py", "penstock/cli/", "tests/")
+# Where modules are imported by computed names, which no other rule sees: what tables, commands and exports name, the native module.
+MAY_IMPORT_BY_NAME = {
+    "penstock/__init__.py", "penstock/core/registry.py", "penstock/compute/native.py", "penstock/cli/app.py", "penstock/cli/options.py",
+    "penstock/cli/plugins.py", "penstock/cli/reference.py",
+}
+BY_NAME = {"import_module", "__import__"}
 # What `import penstock.cli` may cost: the rest waits for the command that needs it.
 CLI_IMPORTS = ("typer", "penstock.core", "penstock.cli")
 NOT_AT_START = ("numpy", "torch", "fastapi", "uvicorn", "jinja2", "huggingface_hub", "tokenizers", "rich.progress")
@@ -40,6 +47,31 @@ def test_imports_go_down_only(floor: str) -> None:
         if (target := floor_of(each.module)) and target not in MAY_IMPORT[floor]
     ]
     assert not found, report(f"{floor} imports only {', '.join(MAY_IMPORT[floor])}:", found)
+
+
+def test_every_module_is_on_a_floor() -> None:
+    assert {Path(source.path).parts[1] for source in sources("penstock")} == {*MAY_IMPORT, "__init__.py", "__main__.py"}
+
+
+def test_a_name_of_the_package_itself_counts_as_where_it_comes_from() -> None:
+    source = Source("penstock/core/x.py", "from penstock import LLM, __version__\nfrom penstock.core import types")
+    assert [each.module for each in source.imports] == ["penstock.serve.llm", "penstock", "penstock.core.types"]
+
+
+def by_name(source: Source) -> list[str]:
+    """Where it imports a module by a computed name."""
+    return [
+        f"{source.at(node.lineno)} uses {name}" for node in source.nodes if isinstance(node, ast.Attribute | ast.Name)
+        if (name := node.attr if isinstance(node, ast.Attribute) else node.id) in BY_NAME
+    ]
+
+
+def test_modules_are_imported_by_name_only_where_that_is_known() -> None:
+    found = {source.path: by_name(source) for source in sources("penstock")}
+    assert {path for path, each in found.items() if each} == MAY_IMPORT_BY_NAME, report(
+        f"a module is imported by a computed name in {', '.join(sorted(MAY_IMPORT_BY_NAME))}, and only there:",
+        [line for path, each in found.items() if path not in MAY_IMPORT_BY_NAME for line in each])
+    assert by_name(Source("x.py", "import importlib\nimportlib.import_module(name)")) == ["x.py:2 uses import_module"]
 
 
 @pytest.mark.parametrize("floor", ["core", "decide"])

@@ -2,7 +2,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +43,12 @@ PARAMS = {
 
 @dataclass(frozen=True)
 class Sample:
-    """Fields to add, and what must then hold of the request that reaches the engine; None: it, or the answer, is not what it was."""
+    """Fields to add to `base`, which is added to that of the endpoint, and what must then hold of the request that reaches the engine;
+    None: it, or the answer, is not what it was."""
 
     more: dict[str, Any]
     holds: Callable[[Request], bool] | None = None
+    base: dict[str, Any] = field(default_factory=dict)
 
 
 def shown(name: str, value: Any) -> Sample:
@@ -61,7 +63,7 @@ SAMPLES: dict[str, Sample] = {name: shown(name, value) for name, value in PARAMS
     "model": Sample({"model": "tiny"}, lambda r: True),
     "logit_bias": Sample({"logit_bias": {"5": -100}}, lambda r: r.params.logit_bias == {5: -100.0}),
     "best_of": Sample({"best_of": 3}, lambda r: r.params.n == 3),
-    "scorer": Sample({"scorer": {"type": "logprob", "length_penalty": 0}, "n": 3}, lambda r: r.params.n == 3),
+    "scorer": Sample({"scorer": {"type": "logprob", "length_penalty": 0}}, lambda r: r.params.n == 3, {"n": 3}),
     "self_consistency": Sample({"self_consistency": {"n": 3, "extract": "\\w"}}, lambda r: r.params.n == 3 and r.params.logprobs == 0),
     "use_beam_search": Sample({"use_beam_search": True, "n": 2, "best_of": 4}, lambda r: r.params.beam_width == 4),
     "length_penalty": Sample({"length_penalty": 0.5, "beam_width": 2}, lambda r: r.params.length_penalty == 0.5),
@@ -74,7 +76,7 @@ SAMPLES: dict[str, Sample] = {name: shown(name, value) for name, value in PARAMS
     "logprobs": Sample({"logprobs": True}, lambda r: r.params.logprobs == 0),
     "top_logprobs": Sample({"logprobs": True, "top_logprobs": 3}, lambda r: r.params.logprobs == 3),
     "stream": Sample({"stream": True}),
-    "stream_options": Sample({"stream": True, "stream_options": {"include_usage": True}}),
+    "stream_options": Sample({"stream_options": {"include_usage": True}}, base={"stream": True}),
     "cache_salt": Sample({"cache_salt": "mine"}, lambda r: r.salt == "mine"),
     "slo": Sample({"slo": {"ttft_ms": 500, "tpot_ms": 50}}, lambda r: (r.ttft_slo_s, r.tpot_slo_s) == (0.5, 0.05)),
     "priority": Sample({"priority": -3}, lambda r: r.priority == -3),
@@ -105,6 +107,7 @@ SAMPLES: dict[str, Sample] = {name: shown(name, value) for name, value in PARAMS
     "include_usage": Sample({"include_usage": True}),
     "continuous_usage_stats": Sample({"continuous_usage_stats": True}),
 }
+AS_CHAT = {"prompt": None, "messages": HELLO}
 OF_ENDPOINT: dict[tuple[str, str], Sample] = {
     ("completions", "logprobs"): Sample({"logprobs": 2}, lambda r: r.params.logprobs == 2),
     ("completions", "add_special_tokens"): Sample({"add_special_tokens": False}, lambda r: r.token_ids[0] != 0),
@@ -112,7 +115,7 @@ OF_ENDPOINT: dict[tuple[str, str], Sample] = {
     ("responses", "instructions"): Sample({"instructions": "be kind"}, lambda r: (r.prompt or "").startswith("<system>be kind</system>")),
     ("responses", "max_output_tokens"): Sample({"max_output_tokens": 7}, lambda r: r.params.max_tokens == 7),
     ("responses", "previous_response_id"): Sample({"previous_response_id": "the last"}, lambda r: (r.prompt or "").count("<user>") == 2),
-    ("responses", "scorer"): Sample({"scorer": {"type": "logprob", "length_penalty": 0}, "best_of": 3}, lambda r: r.params.n == 3),
+    ("responses", "scorer"): Sample({"scorer": {"type": "logprob", "length_penalty": 0}}, lambda r: r.params.n == 3, {"best_of": 3}),
     ("responses", "use_beam_search"): Sample({"use_beam_search": True, "best_of": 4}, lambda r: r.params.beam_width == 4),
     ("responses", "store"): Sample({"store": False}),
     ("responses", "metadata"): Sample({"metadata": {"a": "b"}}),
@@ -127,11 +130,11 @@ OF_ENDPOINT: dict[tuple[str, str], Sample] = {
     ("embeddings", "add_special_tokens"): Sample({"add_special_tokens": False}, lambda r: r.token_ids[0] != 0),
     ("tokenize", "add_special_tokens"): Sample({"add_special_tokens": False}),
     ("tokenize", "prompt"): Sample({"prompt": "the fox"}),
-    ("tokenize", "messages"): Sample({"prompt": None, "messages": HELLO}),
-    ("tokenize", "tools"): Sample({"prompt": None, "messages": HELLO, "tools": [TOOL]}),
-    ("tokenize", "chat_template_kwargs"): Sample({"prompt": None, "messages": HELLO, "chat_template_kwargs": {"enable_thinking": False}}),
-    ("tokenize", "add_generation_prompt"): Sample({"prompt": None, "messages": HELLO, "add_generation_prompt": False}),
-    ("tokenize", "continue_final_message"): Sample({"prompt": None, "messages": HELLO, "continue_final_message": True}),
+    ("tokenize", "messages"): Sample(AS_CHAT),
+    ("tokenize", "tools"): Sample({"tools": [TOOL]}, base=AS_CHAT),
+    ("tokenize", "chat_template_kwargs"): Sample({"chat_template_kwargs": {"enable_thinking": False}}, base=AS_CHAT),
+    ("tokenize", "add_generation_prompt"): Sample({"add_generation_prompt": False}, base=AS_CHAT),
+    ("tokenize", "continue_final_message"): Sample({"continue_final_message": True}, base=AS_CHAT),
     ("tokenize", "model"): Sample({"model": "tiny"}, None),
     ("detokenize", "model"): Sample({"model": "tiny"}, None),
 }
@@ -176,14 +179,22 @@ def content(response: httpx.Response) -> str:
 @pytest.mark.parametrize(("endpoint", "field"), of_fate(OBEYED))
 def test_an_obeyed_field_changes_what_the_engine_or_the_client_gets(server: Running, endpoint: str, field: Field) -> None:
     sample = OF_ENDPOINT.get((endpoint, field.name)) or SAMPLES[field.name]
-    plain, requests_before = send(server, endpoint, {})
-    response, requests = send(server, endpoint, sample.more)
+    plain, requests_before = send(server, endpoint, sample.base)
+    server.engine.cached.clear()
+    response, requests = send(server, endpoint, sample.base | sample.more)
     assert plain.status_code == response.status_code == 200, response.text
     if sample.holds is not None and requests:
         assert sample.holds(requests[0])
     if field.name != "model":
-        server.engine.cached.clear()
         assert requests != requests_before or content(plain) != content(response)
+
+
+@pytest.mark.parametrize("endpoint", BY_ENDPOINT)
+def test_the_same_again_changes_nothing(server: Running, endpoint: str) -> None:
+    plain, requests_before = send(server, endpoint, {})
+    server.engine.cached.clear()
+    again, requests = send(server, endpoint, {})
+    assert plain.status_code == 200 and requests == requests_before and content(plain) == content(again)
 
 
 @pytest.mark.parametrize(("endpoint", "field"), of_fate(HARMLESS))

@@ -45,28 +45,37 @@ rows = st.lists(st.tuples(st.integers(0, 2), st.lists(st.integers(0, 3), max_siz
 steps = st.lists(st.one_of(rows, st.integers(0, 2)), max_size=30)  # rows to guess for, or a sequence to forget
 
 
-@given(least=st.integers(1, 3), longer=st.integers(0, 3), steps=steps)
-@settings(max_examples=150, deadline=None)
-def test_both_forms_guess_the_same(least, longer, steps):
-    native = pytest.importorskip("penstock._native").Runs
-    forms = [PythonRuns(least, least + longer), native(least, least + longer)]
-    for step in steps:
-        if isinstance(step, int):
-            forms[0].forget(step), forms[1].forget(step)
-        else:
-            first, second = (form.guess(step) for form in forms)
-            assert first == second
+def test_both_forms_guess_the_same():
+    native, guessed = pytest.importorskip("penstock._native").Runs, 0
+
+    @given(least=st.integers(1, 3), longer=st.integers(0, 3), steps=steps)
+    @settings(max_examples=150, deadline=None)
+    def same(least, longer, steps):
+        nonlocal guessed
+        forms = [PythonRuns(least, least + longer), native(least, least + longer)]
+        for step in steps:
+            if isinstance(step, int):
+                forms[0].forget(step), forms[1].forget(step)
+            else:
+                first, second = (form.guess(step) for form in forms)
+                assert first == second
+                guessed += sum(map(len, first))
+
+    same()
+    assert guessed > 500
 
 
 def test_long_texts_of_many_tokens(native):
     rng = random.Random(5)
     forms, text = [PythonRuns(1, 3), native(1, 3)], [rng.choice([rng.randrange(5), rng.randrange(50_000)]) for _ in range(6000)]
-    at = 0
+    at = guessed = 0
     while at < len(text):
         new = text[at : at + rng.randrange(1, 40)]
         at += len(new)
         first, second = (form.guess([(7, new, 12, at % 3 == 0)]) for form in forms)
         assert first == second
+        guessed += sum(map(len, first))
+    assert guessed > 1000
 
 
 def test_the_native_form_is_the_one_that_is_used_and_refuses_what_it_cannot_hold(native):
