@@ -54,6 +54,8 @@ def rows(found: Any) -> Iterator[tuple[str, str]]:
         yield "prefill, at most", f"{speed(most.prefill_tokens_per_s)} tokens/s for a prompt of {most.prompt_tokens} tokens: {why}"
         if most.product_tokens_per_s is not None:
             yield "prefill, about", f"{speed(most.product_tokens_per_s)} tokens/s for it: what the kernels reach in this weight format"
+        else:
+            yield "prefill, about", "not predicted: the measured limits lack the rate of products in this weight format"
     for name, reason in found.reasons.items():
         yield f"  {name}", reason
 

@@ -19,14 +19,13 @@ class Live:
         shares += [now_s / extent.seconds] if extent.seconds else []
         full = round(BAR * min(1.0, max(shares, default=0.0)))
         recent = ended[-RECENT:]
-        tokens = sum(sample.num_output or 0 for sample in ended)
-        answered, refused = sum(sample.ok for sample in ended), sum(sample.refused for sample in ended)
+        answered, refused = driver.num_answered, driver.num_refused
         failed = len(ended) - answered - refused
         parts = [
             f"{'█' * full}{'·' * (BAR - full)} {answered} answered, {sent - len(ended)} in flight, {now_s:.0f} s",
             f"{refused} refused" if refused else "", f"{failed} failed" if failed else "",
             latest("TTFT", [sample.ttft_s for sample in recent]), latest("TPOT", [sample.tpot_s for sample in recent]),
-            f"{tokens / now_s:,.0f} tokens/s" if now_s > 0 else "",
+            f"{driver.num_tokens / now_s:,.0f} tokens/s" if now_s > 0 else "",
         ]
         width = shutil.get_terminal_size().columns - 1
         self._out.write(f"\r\x1b[K{'  '.join(filter(None, parts))[:width]}")

@@ -1,12 +1,13 @@
 """`penstock plan MODEL --hardware NAME[,NAME]`: does a model fit hardware that need not be here, how fast would it be, at what cost."""
 import dataclasses
 import json as jsonlib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from penstock.cli.options import option, takes
 from penstock.core.errors import UsageError
 
+MEASURED = ("model", "quant", "dtype")  # what the engine that --calibrate times is made of
 QUANTS = ("none", "fp8", "int8", "int4")  # those of study/plan/request.py, which takes long to import
 
 
@@ -72,10 +73,14 @@ def plan(options: PlanOptions, show: ShowOptions) -> None:
         print(jsonlib.dumps(placed.as_json(), allow_nan=False)) if show.json else tell_fleet(placed)
         return
     if show.calibrate:
-        if options.hardware is not None:
-            request.check_here(asked)
-        calibrate(asked)
         if options.hardware is None:
+            check_alone(options, show)
+        else:
+            request.check_here(asked)
+        timed = calibrate(asked)
+        if options.hardware is None:
+            if show.json:
+                print(jsonlib.dumps({"model": asked.model, "calibrations": timed}, allow_nan=False))
             return
     with StatusLine() as status:
         found = request.plan(asked, status.say)
@@ -94,8 +99,17 @@ def check_fleet(options: PlanOptions, show: ShowOptions) -> None:
             raise UsageError(f"--{name} is for a plan of one model, and --fleet plans several: leave one of them out")
 
 
-def calibrate(asked: Any) -> None:
-    """Puts load on the model of a Request, in each weight format that it names, and keeps what steps take."""
+def check_alone(options: PlanOptions, show: ShowOptions) -> None:
+    """Raises UsageError for what only a plan takes, where --calibrate is asked for without one."""
+    given = [name for name in asdict(options) if name not in MEASURED and getattr(options, name) != getattr(PlanOptions(), name)]
+    given += [name for name in ("top", "all") if getattr(show, name) != getattr(ShowOptions(), name)]
+    if given:
+        name = given[0].replace("_", "-")
+        raise UsageError(f"--{name} is for a plan, and --calibrate without --hardware makes none: add --hardware here, or leave it out")
+
+
+def calibrate(asked: Any) -> dict[str, Any]:
+    """Puts load on the model of a Request, in each weight format that it names, and keeps what steps take -> that, by format."""
     import sys
 
     from penstock.cli.progress import LoadingBar
@@ -103,6 +117,7 @@ def calibrate(asked: Any) -> None:
     from penstock.study.plan.known import check_weights
 
     check_weights(asked.model, "--calibrate")
+    timed = {}
     for quant in request.calibrated(asked.quant):
         config = request.engine_of(asked, quant)
         try:
@@ -113,6 +128,8 @@ def calibrate(asked: Any) -> None:
             raise
         for line in sweep.lines(config, found):
             print(line, file=sys.stderr)
+        timed[quant] = found.as_json()
+    return timed
 
 
 def tell(found: Any, top: int | None) -> None:

@@ -14,6 +14,7 @@ from penstock.compute.attends import Attends, Seen
 from penstock.compute.ops import KINDS, numel
 from penstock.compute.price import Storage
 from penstock.compute.program import Op, Program
+from penstock.compute.quant.codes import Coding
 from penstock.core.catalogue.part import Part
 from penstock.core.message import message
 from penstock.core.work import StepWork
@@ -31,7 +32,20 @@ SILENT = frozenset(kind for kind, count in KERNELS.items() if not count)  # thei
 WHOLE = frozenset({"rms_norm", "add", "gather", "moe_route", "moe_route_grouped", "embed", "latent_write"})
 # By the type that codes are multiplied in, where rows are made to fit.
 ROUNDED = {name: f":activations={name}" for name in ("int8", "fp8", "fp4")}
+# Formats of coded matrices, by what chooses their kernels (csrc/kernels/amxcodes.h, panel.h).
+CODES = ("int8", "int4", "int8 by 32", "int6 by 32", "int4 by 32", "int6 by 16", "int4 by 16")
 HALVES = frozenset({"attention", "latent_attention", "act_mul"})  # what the product after them makes is summed over devices
+
+
+def product_form(coding: Coding, columns: int) -> str:
+    """One of CODES. "int8" has a scale for each row, "int4" scales that are multiples of a row's unit: sums of several groups are scaled at
+    once. All else is scaled group by group: by 32 where groups divide into tiles, by 16 where they do not; there, 8 bits are rare, and no
+    slower than 6."""
+    if coding.has_units or coding.group == columns:
+        return "int8" if coding.bits > 4 else "int4"
+    if coding.group % 32 == 0:
+        return f"int{coding.bits} by 32"
+    return "int6 by 16" if coding.bits > 4 else "int4 by 16"
 
 
 class Counts(Seen, Protocol):
@@ -52,13 +66,19 @@ class Numbers:
     coded: Mapping[str, int]  # bits of each weight that is stored as codes
     coded_dtype: str  # that these are multiplied in; narrower than `dtype` where rows are rounded too, so that nothing is unpacked
     apart: Mapping[str, str] = field(default_factory=dict)  # the same of weights that are multiplied in another type
+    forms: Mapping[str, str] = field(default_factory=dict)  # of CODES, for each of `coded`; lacks those that bits alone tell
 
     def product(self, weight: str) -> str:
         """The type that a weight stored as codes is multiplied in."""
         return self.apart.get(weight, self.coded_dtype)
 
     def form(self, weight: str, computed: str) -> str:
-        """What `Efficiency.by_rows` calls the format of a matrix; codes are `computed` in that type."""
+        """The format of a matrix, as `Hardware.products` and `Efficiency.by_rows` have it; codes are `computed` in that type."""
+        form = self.forms.get(weight)
+        return self.family(weight, computed) if form is None else f"{form}{ROUNDED.get(computed, '')}"
+
+    def family(self, weight: str, computed: str) -> str:
+        """The same by bits alone: all that the makers of other parts tell."""
         bits = self.coded.get(weight)
         return self.dtype if bits is None else f"int{8 if bits > 4 else 4}{ROUNDED.get(computed, '')}"
 
@@ -113,6 +133,7 @@ class _Group:
     act_row_s: float = 0.0  # per row
     compute_row_s: float = 0.0  # at the rate of the type
     product: tuple[str, int] | None = None  # of matrices: weight format, inner length
+    read_as: str = ""  # the weight format that tells how reading and products hide each other
     reached: dict[float, float] = field(default_factory=dict)  # by rows, as far as it was asked for
     attends: Attends | None = None  # attention alone, as the two that follow
     kv_token_s: float = 0.0  # per token read
@@ -188,7 +209,7 @@ class Roofline:
 
     def _added(self, group: _Group, rows: float) -> float:
         """Of the time that weights are read, what a product takes longer for it; 0 where only the longer of both is known to count."""
-        return 0.0 if group.product is None else self._part.efficiency.added(group.product[0], _sent(group, rows))
+        return 0.0 if group.product is None else self._part.efficiency.added(group.read_as, _sent(group, rows))
 
     def _network(self, work: Counts) -> float:
         return self._sums_seconds(work) + self._sends_seconds(work)
@@ -213,7 +234,7 @@ class Roofline:
         counts: dict[tuple[object, ...], tuple[Op, int]] = {}
         for op in self._program.ops:
             key = (op.kind, op.attrs.get("window"), *(buffers[name] for name in (*op.inputs, *op.outputs)),
-                   *((held[name], coded.get(name), self._numbers.product(name)) for name in op.weights))
+                   *((held[name], coded.get(name), self._numbers.forms.get(name), self._numbers.product(name)) for name in op.weights))
             counts[key] = (op, counts[key][1] + 1 if key in counts else 1)
         for op, count in counts.values():
             for group in self._experts(op) if op.kind == "moe_experts" else (self._group(op),):
@@ -235,7 +256,8 @@ class Roofline:
             self._attends(attends(op, program), int(program.buffers[op.inputs[0]][2]), group, bandwidth)
         else:
             group.compute_row_s = share * KINDS[op.kind].operations(op, program, one) / self._rate(op)
-            group.product = self._product(op.weights[0]) if op.weights else None
+            if op.weights:
+                self._multiplies(op.weights[0], group)
         return group
 
     def _experts(self, op: Op) -> Iterator[_Group]:
@@ -251,18 +273,24 @@ class Roofline:
         for name, made, width, moved in ((op.weights[0], 2 * inner, hidden, hidden + 2 * inner * share),
                                          (op.weights[1], hidden, inner, inner * share + hidden)):
             slower = part.efficiency.unpacking(self._unpacked(name))
-            yield _Group(
+            group = _Group(
                 False, layered=True, kernels=1, weight_s=held[name] * share / bandwidth / slower, others=1 - active / num_experts,
-                act_row_s=active * moved * value_s, product=self._product(name),
+                act_row_s=active * moved * value_s,
                 compute_row_s=share * active * 2 * made * width / self._rate(op) / part.efficiency.experts)
+            self._multiplies(name, group)
+            yield group
         yield _Group(False, layered=True, kernels=1, act_row_s=active * 3 * inner * share * value_s)
         yield _Group(False, layered=True, kernels=KERNELS[op.kind] - 3, act_row_s=2 * (1 + active) * hidden * value_s)  # sorted, summed
 
-    def _product(self, weight: str) -> tuple[str, int] | None:
-        """What `Efficiency.reached` tells the shares of a matrix by; None for what is none, and where none are known."""
-        if not self._program.weights[weight].matrix or not self._part.efficiency.by_rows:
-            return None
-        return self._numbers.form(weight, self._part.computes(self._numbers.product(weight))), self._program.weights[weight].shape[-1]
+    def _multiplies(self, weight: str, group: _Group) -> None:
+        """Sets what `Efficiency` tells the shares of a matrix by; nothing for what is none, and where none are known."""
+        numbers, part = self._numbers, self._part
+        if not self._program.weights[weight].matrix or not part.efficiency.by_rows:
+            return
+        computed = part.computes(numbers.product(weight))
+        form, family = numbers.form(weight, computed), numbers.family(weight, computed)
+        group.product = form if form in part.efficiency.by_rows else family, self._program.weights[weight].shape[-1]
+        group.read_as = form if form in part.efficiency.exposed else family
 
     def _moved(self, op: Op, one: StepWork, share: float) -> float:
         """Bytes of activations for a row, on one device. What a norm reads and writes includes the residual that is summed on the way; the

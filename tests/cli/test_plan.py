@@ -10,8 +10,10 @@ import pytest
 
 from penstock.cli import progress
 from penstock.cli.plan import QUANTS, PlanOptions, calibrate
+from penstock.compute.fitted import Fitted
 from penstock.core.hardware import Hardware
 from penstock.study.plan import here, request, sweep
+from penstock.study.plan.calibrate import Calibration
 from penstock.study.plan.request import Request
 
 
@@ -119,12 +121,36 @@ def test_nothing_is_calibrated_for_a_plan_that_is_refused_or_is_of_other_machine
 
 def test_all_formats_are_calibrated_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     timed: list[str] = []
-    monkeypatch.setattr(sweep, "run", lambda config, say, progress: timed.append(config.quant))
-    monkeypatch.setattr(sweep, "lines", lambda config, found: iter(()))
-    calibrate(Request(quant=("int8", "all")))
-    assert timed == ["int8", "none", "int4"]
+    calibrated(monkeypatch, timed)
+    assert list(calibrate(Request(quant=("int8", "all")))) == ["int8", "none", "int4"] == timed
     calibrate(Request())
     assert timed[3:] == ["none"]
+
+
+def calibrated(monkeypatch: pytest.MonkeyPatch, timed: list[str]) -> None:
+    """Nothing is measured, but noted."""
+    found = Calibration(Fitted((1, 64), (0.01, 0.01), 0.0, 0.0, 0.0, 0.0), 0.0, 100, 0.25, 0.0)
+    monkeypatch.setattr(sweep, "run", lambda config, say, progress: (timed.append(config.quant), found)[1])
+    monkeypatch.setattr(sweep, "lines", lambda config, found: iter(()))
+
+
+@pytest.mark.parametrize(("more", "name"), [
+    ("--rate 3", "rate"), ("--slo ttft=1s", "slo"), ("--kv-dtype fp8", "kv-dtype"), ("--no-simulate", "simulate"), ("--top 3", "top"),
+    ("--all", "all"), ("--traffic trace.csv", "traffic")])
+def test_what_only_a_plan_takes_is_refused_before_anything_is_calibrated_alone(
+        penstock: Any, monkeypatch: pytest.MonkeyPatch, more: str, name: str) -> None:
+    timed: list[str] = []
+    calibrated(monkeypatch, timed)
+    status, out, err = penstock(["plan", "brook", "--calibrate", *more.split()])
+    assert (status, out, timed) == (2, "", []) and f"--{name} is for a plan" in err and "add --hardware here" in err
+
+
+def test_what_was_calibrated_is_told_as_one_object(penstock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    calibrated(monkeypatch, [])
+    status, out, _ = penstock("plan brook --calibrate --quant int8 --dtype float32 --json".split())
+    told = json.loads(out.splitlines()[-1])
+    assert status == 0 and told["model"] == "brook" and told["calibrations"]["int8"]["error"] == 0.25
+    assert penstock("plan brook --calibrate".split())[:2] == (0, "")
 
 
 @pytest.mark.parametrize("more", [[], ["--json"]])

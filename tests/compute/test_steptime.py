@@ -5,10 +5,14 @@ import pytest
 
 from penstock.compute.models.decoder import build
 from penstock.compute.models.families.llama import FAMILY
+from penstock.compute.models.load.gguf_blocks import coding
+from penstock.compute.models.load.gguf_types import FORMATS
 from penstock.compute.ops import KINDS
 from penstock.compute.price import Price, Storage
 from penstock.compute.program import Program
-from penstock.compute.steptime import KERNELS, Numbers, Roofline, Split, StepTime
+from penstock.compute.quant.int4 import Int4, Int4Options
+from penstock.compute.quant.int8 import by_row
+from penstock.compute.steptime import KERNELS, Numbers, Roofline, Split, StepTime, product_form
 from penstock.core.catalogue.part import Efficiency, Link, Part
 from penstock.core.modelspec import ExpertsSpec, GatingSpec, LatentSpec, LayerSpec, ModelSpec, RopeSpec
 from penstock.core.work import StepWork
@@ -244,6 +248,32 @@ def test_codes_have_a_share_by_their_bits_and_by_what_is_done_to_rows() -> None:
         plain = Roofline(program, found, PART).told(PROMPT).compute
         took = {other: Roofline(program, found, measured(**{other: {512: {1: 0.5}}})).told(PROMPT).compute for other in forms}
         assert {other for other, seconds in took.items() if seconds > 1.5 * plain} == {form}
+
+
+def test_formats_of_codes_are_told_by_what_chooses_their_kernels() -> None:
+    kinds = {kind.name: product_form(coding(kind), 1024) for kind in FORMATS.values() if kind.bits}
+    told = {"Q8_0": "int8 by 32", "Q4_0": "int4 by 32", "Q4_K": "int4 by 32", "IQ4_NL": "int4 by 32", "MXFP4": "int4 by 32",
+            "Q5_1": "int6 by 32", "Q5_K": "int6 by 32", "Q6_K": "int6 by 16", "Q3_K": "int4 by 16", "Q2_K": "int4 by 16"}
+    assert {name: kinds[name] for name in told} == told
+    q4, q6, iq4 = (coding(kind) for name in ("Q4_K", "Q6_K", "IQ4_NL") for kind in FORMATS.values() if kind.name == name)
+    assert product_form(q4.joined(q6), 1024) == product_form(iq4.joined(q6), 1024) == "int6 by 16"
+    plain, zeros = (Int4(Int4Options(symmetric=each)).coding((64, 1024), False) for each in (True, False))
+    assert plain is not None and product_form(plain, 1024) == "int4" and product_form(by_row(1024), 1024) == "int8"
+    assert zeros is not None and product_form(zeros, 1024) == "int4 by 32"
+
+
+def test_codes_that_are_scaled_by_group_have_a_share_of_their_own() -> None:
+    """That of their bits where nothing else is known of a part; so it is with what does not hide."""
+    program = build(spec(), FAMILY.names)
+    found = numbers(program, 8)
+    grouped = dataclasses.replace(found, forms=dict.fromkeys(found.coded, "int8 by 32"))
+    by_row, both = measured(int8={512: {1: 0.5}}), measured(**{"int8": {512: {1: 0.5}}, "int8 by 32": {512: {1: 0.125}}})
+    slow, few = Roofline(program, found, both).told(PROMPT), StepWork(((1, 1),), 1)
+    assert slow == Roofline(program, grouped, by_row).told(PROMPT)
+    assert Roofline(program, grouped, both).told(PROMPT).compute > 3 * slow.compute
+    for form in ("int8", "int8 by 32"):
+        exposed = dataclasses.replace(both, efficiency=dataclasses.replace(both.efficiency, exposed={form: {1: 1.0}}))
+        assert Roofline(program, grouped, exposed).told(few).weights > 1.001 * Roofline(program, grouped, both).told(few).weights
 
 
 def test_an_expert_multiplies_the_rows_that_it_is_sent() -> None:

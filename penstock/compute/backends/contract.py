@@ -7,12 +7,14 @@ import numpy as np
 
 from penstock.compute.backends.packed import PackedCache
 from penstock.compute.decoding.sampling import Sampling
-from penstock.compute.program import Program, WeightSpec
+from penstock.compute.program import KVSpec, Program, WeightSpec
 from penstock.compute.weight import Coded, Form, Given
 from penstock.core.message import message
 from penstock.core.needs import Caps
 
 Array = Any
+LEAST_STEP = 64 << 20  # bytes of a step, beside its logits
+MOST_SPARE = 256  # rows of logits whose memory a backend may keep for other steps, of two at once
 NO_COPIES = np.zeros((0, 2), dtype=np.int64)  # `Batch.copies` of no blocks
 
 
@@ -77,8 +79,20 @@ class Backend(Protocol):
         """What a weight in this form takes in memory once it is loaded."""
         ...
 
+    def kv_token_bytes(self, kv: KVSpec) -> int:
+        """What a token takes in the cache, over all layers."""
+        ...
+
+    def row_bytes(self, program: Program) -> int:
+        """What a step takes in memory for each of its rows, beside logits."""
+        ...
+
     def compute_type(self, coded: Coded | None) -> str:
         """What products are computed in, of a model with such matrices, or with none that is quantized: see Loaded."""
+        ...
+
+    def product_format(self, coded: Coded | None) -> str:
+        """The name in `Hardware.products` of what `compute_type` is asked of; empty: `penstock limits` does not time these products."""
         ...
 
     def check(self, program: Program, forms: Mapping[str, Form]) -> None:
@@ -101,3 +115,9 @@ class Backend(Protocol):
     def write_blocks(self, loaded: Any, ids: Sequence[int], data: Array) -> None:
         """What `read_blocks` gave, into these blocks. Raises ValueError when `data` has another shape."""
         ...
+
+
+def step_bytes(row_bytes: float, rows: int, vocab: int, logits: int) -> float:
+    """What steps of so many rows take in memory, of which so many have logits: those of two earlier steps are kept while they are few."""
+    kept = min(logits, MOST_SPARE)
+    return max(LEAST_STEP, rows * row_bytes) + 4 * vocab * (2 * kept + (logits if logits > kept else 0))

@@ -1,4 +1,4 @@
-"""What one replica was sent, as a guess at what its prefix cache holds: names of blocks, the least recently sent forgotten first."""
+"""What one engine was sent, as a guess at what its prefix cache holds: names of blocks, the least recently sent forgotten first."""
 from collections import OrderedDict
 from collections.abc import Sequence
 

@@ -142,14 +142,15 @@ class Metrics:
         with self._lock:
             self._histograms["inter_token_latency_seconds"].observe(seconds / count, count)
 
-    def on_request(self, finish_reason: str, usage: Usage, seconds: float | None) -> None:
-        """A request ended. `seconds` is its whole time, None when it was cut short."""
+    def on_request(self, finish_reason: str, usage: Usage, seconds: float | None, looked_up: bool = True) -> None:
+        """A request ended. `seconds` is its whole time, None when it was cut short. `looked_up`: its prompt may be read from a prefix
+        cache."""
         with self._lock:
             self._labelled["requests"][finish_reason] += 1
             self._add(
                 prompt_tokens=usage.prompt_tokens, generation_tokens=usage.completion_tokens,
                 prompt_tokens_squared=usage.prompt_tokens**2, generation_tokens_squared=usage.completion_tokens**2,
-                prefix_cache_queries=usage.prompt_tokens, prefix_cache_hits=usage.cached_tokens,
+                prefix_cache_queries=usage.prompt_tokens * looked_up, prefix_cache_hits=usage.cached_tokens,
                 cache_creation_tokens=usage.cache_creation_input_tokens, cache_read_tokens=usage.cache_read_input_tokens)
             if seconds is not None:
                 self._histograms["e2e_request_latency_seconds"].observe(seconds)

@@ -16,8 +16,9 @@ class Prompt:
     text: str | None = None
 
 
-def read_prompts(desk: Desk, body: Mapping[str, Any], name: str, add_special_tokens: bool) -> list[Prompt]:
-    """The prompts in the field `name`, in order. Raises RequestError naming the field, and the entry where there are several."""
+def read_prompts(desk: Desk, body: Mapping[str, Any], name: str, add_special_tokens: bool, most: int | None = None) -> list[Prompt]:
+    """The prompts in the field `name`, in order: at most `most`, or as many as may wait. Raises RequestError naming the field, and the
+    entry where there are several."""
     encode = desk.parts.tokenizer.encode
     value = body.get(name)
     if value is None:
@@ -28,9 +29,9 @@ def read_prompts(desk: Desk, body: Mapping[str, Any], name: str, add_special_tok
         raise RequestError(f"{name} must be a string, token ids, or a list of either with at least 1 entry, not {show(value)}", param=name)
     if all(type(entry) is int for entry in value):
         return [_from_ids(desk, value, name)]
-    most = desk.parts.config.max_queue
-    if len(value) > most:
-        raise RequestError(f"{name} has {len(value)} entries; at most {most} are taken in one request", param=name)
+    limit, option = (desk.parts.config.max_queue, " (--max-queue)") if most is None else (most, "")
+    if len(value) > limit:
+        raise RequestError(f"{name} has {len(value)} entries; at most {limit} are taken in one request{option}", param=name)
     if all(isinstance(entry, str) for entry in value):
         return [Prompt(tuple(encode(entry, add_special_tokens)), entry) for entry in value]
     if all(isinstance(entry, list) for entry in value):

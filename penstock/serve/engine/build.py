@@ -24,7 +24,6 @@ from penstock.compute.models.load.hub import Source
 from penstock.compute.models.load.weights import Forming, load_weights
 from penstock.compute.models.quantized import refuse_quantized
 from penstock.compute.ops import check_served
-from penstock.compute.price import Price, Storage
 from penstock.compute.program import Program
 from penstock.compute.quant.contract import QuantScheme
 from penstock.compute.quant.native import best_rounding
@@ -38,7 +37,7 @@ from penstock.core.clock import Clock, MonotonicClock
 from penstock.core.config import EngineConfig, Resolved, ServerConfig
 from penstock.core.errors import UsageError
 from penstock.core.hardware import Hardware, cache_folder, home_folder
-from penstock.core.modelspec import DTYPE_BYTES, ModelSpec
+from penstock.core.modelspec import ModelSpec
 from penstock.core.needs import Caps, unmet
 from penstock.core.registry import Table
 from penstock.core.work import StepTimer
@@ -209,14 +208,12 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     touch(backend, loaded)
     if say is not None and chosen.scheme.activations:
         say(drifted(config.quant, drift.rounding_drift(backend, loaded, drift_tokens(tokenizer, found.spec, layout))))
-    size = DTYPE_BYTES[backend.dtype]
-    price = Price(program, Storage(activation=size, kv=size, weights=chosen.holding.held_bytes))
     sampler = make_sampler(loaded.sampling)
     host = EngineHost(engine_config, find, found, Own(path, backend, loaded, chosen.dtype, chosen.scheme, tokenizer), sampler)
     rule = _plugin(acceptance.TABLE.parse(engine_config.accept))
     grammars = make_compiler(tokenizer, found.spec, engine_config.max_model_len or 0)
     decoding = Decoding(sampler, make_drafter(engine_config, host, loaded, clock), rule, Constraints(grammars))
-    runner = Runner(backend, loaded, decoding, price, clock)
+    runner = Runner(backend, loaded, decoding, chosen.holding.price, clock)
     if say is not None and engine_config.propose is not None and not rule.lossless:
         say(f"--accept {engine_config.accept} is lossy: sampled answers differ from plain decoding and are likelier")
     facts = Facts(config.model, engine_config.max_model_len or 0, found.spec.vocab_size, config.seed, loaded.compute_type)
@@ -238,7 +235,7 @@ def told(found: Found, chosen: Chosen, resolved: Resolved) -> Iterator[str]:
     """Notes for the user: what a hub name resolved to and how much memory it takes; what a weight format does to the matrices."""
     held, config = chosen.holding.held, resolved.engine
     if found.source.repo is not None:
-        kv = (config.kv_tokens or 0) * found.spec.kv_bytes_per_token(DTYPE_BYTES[held.dtype])
+        kv = (config.kv_tokens or 0) * held.kv_token_bytes
         yield f"{config.model} is {found.source.resolved}"
         yield (f"it fits: {held.weight_bytes / 2**30:.2f} GiB of weights and {kv / 2**30:.2f} GiB for {config.kv_tokens:,} tokens of "
                f"keys and values, of {look().memory_bytes / 2**30:.2f} GiB free")
@@ -273,9 +270,9 @@ def check_proposer(config: EngineConfig, backend: Any) -> None:
 
 def drafting_takes(config: EngineConfig, found: Found, chosen: Chosen) -> DraftMemory:
     """The memory that drafting takes. Raises UsageError for invalid options, ModelError if the draft model does not exist."""
-    if config.propose is None or config.propose == AUTO:
+    if config.propose is None:
         return DraftMemory()
-    plugin, options = propose.TABLE.parse(config.propose)
+    plugin, options = propose.TABLE.parse(propose.TABLE.meant(config.propose))
     target = Target(found, chosen.backend, chosen.dtype, chosen.scheme)
 
     def host(kv_tokens: int) -> CountingHost:

@@ -35,6 +35,7 @@ def least_seconds(price: Price, hardware: Hardware, rate: float | None, work: St
 
 
 def product_rate(hardware: Hardware, product_format: str, rows: int) -> float | None:
-    """Operations per second with this many rows, for the longest rows measured; None if none were."""
-    lengths = hardware.products.get(product_format)
+    """Operations per second with this many rows, for the longest rows measured; None if none were. Where rows are rounded, and only those
+    that are not were measured, the rate of these: it is lower."""
+    lengths = hardware.products.get(product_format) or hardware.products.get(product_format.partition(":")[0])
     return between(lengths[max(lengths)], rows) if lengths else None

@@ -3,13 +3,11 @@ from dataclasses import dataclass, field
 
 from penstock.compute.models.quantized import refuse_quantized
 from penstock.compute.ops import check_served
-from penstock.compute.price import Price, Storage
 from penstock.core.config import EngineConfig
 from penstock.core.errors import CapacityError, ModelError
 from penstock.core.modelspec import DTYPE_BYTES
 from penstock.serve.engine import build
 from penstock.serve.engine.ceilings import Ceilings, ceilings
-from penstock.serve.engine.holding import Holding
 from penstock.serve.engine.machine import look, measured_limits
 from penstock.serve.engine.resolve import KV_SHARE, activation_bytes, resolve, threads_of
 
@@ -44,8 +42,9 @@ def describe(config: EngineConfig) -> Description:
     spec, dtype, holding, held = found.spec, chosen.dtype, chosen.holding, chosen.holding.held
     kv_dtype = dtype if config.kv_dtype == "auto" else config.kv_dtype
     memory = look().memory_bytes
-    room = max(0, memory - held.weight_bytes - activation_bytes(config, spec))
-    tokens = int(room * KV_SHARE) // spec.kv_bytes_per_token(DTYPE_BYTES[held.dtype])
+    room = max(0, memory - held.weight_bytes - activation_bytes(config, spec, held))
+    tokens = int(room * KV_SHARE) // held.kv_token_bytes
+    token_bytes = held.kv_token_bytes * DTYPE_BYTES.get(kv_dtype, 2) // DTYPE_BYTES[held.dtype]
     max_len = config.max_model_len or spec.max_position
     reasons = {"dtype": chosen.reasons["dtype"], "quant": holding.told(), "fits": (
         f"the {chosen.config.backend} backend holds the weights in {held.weight_bytes:,} bytes, keys and values in {held.dtype}; "
@@ -59,14 +58,8 @@ def describe(config: EngineConfig) -> Description:
         served = 0, str(error)
     threads, reasons["threads"] = threads_of(config, spec, held.least_share, look())
     hardware = measured_limits(held.device, threads)
-    most = None if hardware is None else ceilings(_price(holding), hardware, held.compute_type, max_len, holding.product_format)
+    most = None if hardware is None else ceilings(holding.price, hardware, held.compute_type, max_len, held.product_format)
     return Description(
         config.model, found.architecture, spec.num_layers, spec.num_parameters(), dtype, tuple(holding.matrices), holding.stored_bytes,
-        holding.bits_per_weight, kv_dtype, spec.kv_bytes_per_token(DTYPE_BYTES.get(kv_dtype, 2)), max_len, memory, min(tokens, max_len),
+        holding.bits_per_weight, kv_dtype, token_bytes, max_len, memory, min(tokens, max_len),
         tokens // max_len, *served, threads, most, reasons)
-
-
-def _price(holding: Holding) -> Price:
-    """Of the model as the backend holds it."""
-    size = DTYPE_BYTES[holding.held.dtype]
-    return Price(holding.program, Storage(activation=size, kv=size, weights=holding.held_bytes))

@@ -15,7 +15,7 @@ from penstock.compute.quant.contract import QuantScheme
 from penstock.compute.runner.drafter import STATE_BYTES
 from penstock.core.config import EngineConfig
 from penstock.core.errors import UsageError
-from penstock.core.modelspec import DTYPE_BYTES, ModelSpec
+from penstock.core.modelspec import ModelSpec
 from penstock.serve.engine.aux_models import LoadedAuxModel, head_tensors, heads_file
 from penstock.serve.engine.holding import holding
 
@@ -24,10 +24,11 @@ SAMPLE_BLOCKS = 64
 
 @dataclass(frozen=True, slots=True)
 class DraftMemory:
-    """Fixed bytes, and bytes per token in the target's KV cache."""
+    """Fixed bytes, and bytes per token in the target's KV cache. `drafts`: of a sequence at once, at most."""
 
     fixed: int = 0
     per_token: int = 0
+    drafts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +75,10 @@ class CountingHost:
         return self._count(self.spec, program, weights, kv_tokens)
 
     def _count(self, spec: ModelSpec, program: Program, weight_bytes: int, kv_tokens: int) -> LoadedAuxModel:
-        backend, kv = self._target.backend, program.kv
+        backend = self._target.backend
         layout = KVLayout(-(-kv_tokens // self._block_size), self._block_size, backend.dtype)
         slots = layout.num_blocks * layout.block_size
-        self.num_bytes += weight_bytes + slots * kv.num_layers * kv.values_per_token * DTYPE_BYTES[backend.dtype]
+        self.num_bytes += weight_bytes + slots * backend.kv_token_bytes(program.kv)
         return LoadedAuxModel(spec, backend, None, layout)
 
 
@@ -92,4 +93,4 @@ def draft_memory(make: Callable[[Host], Any], host: Callable[[int], CountingHost
     if most > MAX_DRAFTS:
         raise UsageError(f"the proposer would draft up to {most:,} tokens of a sequence at once; at most {MAX_DRAFTS:,} can be")
     states = 4 * empty.spec.hidden_size * proposer.needs.num_states * empty.max_num_seqs if proposer.needs.buffers else 0
-    return DraftMemory(empty.num_bytes + min(states, STATE_BYTES), -(-(filled.num_bytes - empty.num_bytes) // sample))
+    return DraftMemory(empty.num_bytes + min(states, STATE_BYTES), -(-(filled.num_bytes - empty.num_bytes) // sample), most)

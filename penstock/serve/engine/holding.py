@@ -9,13 +9,14 @@ from penstock import __version__
 from penstock.compute.backends.contract import Backend
 from penstock.compute.backends.packed import PackedCache
 from penstock.compute.models.load.weights import Forming, Weights, codings_of
+from penstock.compute.price import Price, Storage
 from penstock.compute.program import Program
 from penstock.compute.quant.codes import Coding
 from penstock.compute.quant.contract import MIN_COLUMNS, QuantScheme
 from penstock.compute.quant.planned import PlannedCoding
-from penstock.compute.steptime import ROUNDED
 from penstock.compute.weight import Form, form_bytes, most_coded
 from penstock.core.errors import UsageError
+from penstock.core.modelspec import DTYPE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,9 @@ class Held:
     weight_bytes: int = 0  # as it holds them
     compute_type: str = "fp32"  # that bounds its products
     least_share: int = 1  # of Caps
+    kv_token_bytes: int = 0  # of a token in its cache
+    row_bytes: int = 0  # of a step's row
+    product_format: str = ""  # in `Hardware.products`, of most of its products; empty: these are not timed
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +55,17 @@ class Holding:
         return 8 * self.stored_bytes / self.program.num_parameters()
 
     @property
+    def price(self) -> Price:
+        """Of its steps on this backend. What pads keys and values is read and written as they are."""
+        kv = self.program.kv
+        value = self.held.kv_token_bytes / (kv.num_layers * kv.values_per_token)
+        return Price(self.program, Storage(activation=DTYPE_BYTES[self.held.dtype], kv=value, weights=self.held_bytes))
+
+    @property
     def matrices(self) -> dict[str, int]:
         """How many matrices are held in which form, the most common first."""
         names = Counter(form_name(self.forms[name], weight.shape[-1]) for name, weight in self.program.weights.items() if weight.matrix)
         return dict(names.most_common())
-
-    @property
-    def product_format(self) -> str:
-        """The name in `Hardware.products` of most of its products."""
-        coded = most_coded(self.program, self.forms)
-        if coded is None:
-            return self.held.compute_type
-        return f"int{8 if coded.coding.bits > 4 else 4}{ROUNDED.get(self.held.compute_type, '')}"
 
     def told(self) -> str:
         """`matrices: 112 in 4 bits by 32 columns, 1 in 8 bits by row; 5.02 bits a weight in all`."""
@@ -82,11 +85,12 @@ def form_name(form: Form, columns: int) -> str:
 def holding(program: Program, source: Any, backend: Backend, forming: Forming) -> Holding:
     """`source`: of the hub module; a GGUF file is asked which of its matrices are codes. Raises ModelError as the file's reader does."""
     forms = forming.forms(program, codings_of(program, source))
-    caps = backend.caps
+    caps, coded = backend.caps, most_coded(program, forms)
     held_bytes = {name: backend.held_bytes(weight, forms[name]) for name, weight in program.weights.items()}
     return Holding(program, forms, held_bytes, Held(
         caps.dtypes, backend.dtype, caps.devices[0], caps.quant_schemes, sum(held_bytes.values()),
-        backend.compute_type(most_coded(program, forms)), caps.least_share))
+        backend.compute_type(coded), caps.least_share, backend.kv_token_bytes(program.kv), backend.row_bytes(program),
+        backend.product_format(coded)))
 
 
 def packed_cache(quant: str, weights: Weights, folder: Path) -> PackedCache | None:

@@ -2,11 +2,12 @@
 import logging
 from dataclasses import dataclass, replace
 
+from penstock.compute.backends.contract import step_bytes
 from penstock.compute.decoding.control import controllers
 from penstock.compute.models.blocks.rope import longest
 from penstock.core.config import MAX_THREADS, EngineConfig, Resolved, check_threads
 from penstock.core.errors import CapacityError, UsageError
-from penstock.core.modelspec import DTYPE_BYTES, ModelSpec
+from penstock.core.modelspec import ModelSpec
 from penstock.core.size import size
 from penstock.decide.scheduler.step import SCORED_ROWS
 from penstock.serve.engine.draft_memory import DraftMemory
@@ -17,12 +18,12 @@ log = logging.getLogger("penstock.engine")
 AUTO = "auto"
 NOTHING = DraftMemory()
 KV_SHARE = 0.6  # of the memory that weights leave free: the rest is for activations and other programs
-ROW_BYTES = 64 << 20  # of what a step's rows come to between operations
 
 
-def activation_bytes(config: EngineConfig, spec: ModelSpec) -> int:
-    """Of a step, with the logits of its rows that are sampled or scored."""
-    return ROW_BYTES + 4 * spec.vocab_size * min(config.max_num_batched_tokens, config.max_num_seqs + SCORED_ROWS)
+def activation_bytes(config: EngineConfig, spec: ModelSpec, held: Held, drafts: int = 0) -> int:
+    """Of a step, with the logits of its rows that are sampled, scored, or drafted: so many of a sequence at most."""
+    rows = config.max_num_batched_tokens
+    return round(step_bytes(held.row_bytes, rows, spec.vocab_size, min(rows, config.max_num_seqs * (1 + drafts) + SCORED_ROWS)))
 
 
 def choose_dtype(config: EngineConfig, spec: ModelSpec, dtypes: tuple[str, ...]) -> tuple[str, str]:
@@ -49,14 +50,14 @@ def resolve(config: EngineConfig, spec: ModelSpec, held: Held, machine: Machine,
             f"--kv-dtype {config.kv_dtype}: with --dtype {dtype}, the {config.backend} backend keeps keys and values in {held.dtype}")
     reasons["kv_dtype"] = "what the backend computes in"
     max_len, reasons["max_model_len"] = _max_model_len(config, spec)
-    activations = activation_bytes(config, spec)
+    activations = activation_bytes(config, spec, held, drafting.drafts)
     free = machine.memory_bytes - held.weight_bytes - drafting.fixed - activations
     if free <= 0:
         also = f", {size(drafting.fixed)} for --propose {config.propose}" if drafting.fixed else ""
         raise CapacityError(
             f"{config.model} needs {size(held.weight_bytes)} for its weights with --dtype {dtype} --quant {config.quant}{also} and "
             f"{size(activations)} for activations, but {size(machine.memory_bytes)} of memory are free")
-    token = Token(spec.kv_bytes_per_token(DTYPE_BYTES[held.dtype]), drafting.per_token)
+    token = Token(held.kv_token_bytes, drafting.per_token)
     kv_tokens, reasons["kv_tokens"] = _kv_tokens(config, token, free, max_len)
     if kv_tokens < max_len and config.max_model_len is None:
         max_len, reasons["max_model_len"] = kv_tokens, f"all that the KV cache of {kv_tokens:,} tokens holds"

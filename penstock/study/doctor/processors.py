@@ -1,5 +1,8 @@
 """Which processors may be used, with which instruction sets, and which kernels are chosen for them."""
+from typing import Any
+
 from penstock.compute.ops import OPS
+from penstock.compute.program import WeightSpec
 from penstock.core.hardware import cache_folder, flagged_instruction_sets, limits_file, processor_model, read_limits
 from penstock.serve.engine import cgroup
 from penstock.serve.engine.machine import affine_cpus, num_cpus, of_other_kernels, processor
@@ -28,13 +31,29 @@ def instruction_sets(host: Host) -> Check:
 
 
 def kernels(host: Host) -> Check:
-    """The kernel of each op, by its instruction set."""
+    """The kernel of each op, by its instruction set, and what products with codes make of their rows."""
     if host.native is None:
         return Check("kernels", Status.WARN, "numpy computes every op (the reference backend)", "build the native module",
                      dict.fromkeys(OPS, "reference"))
     usable = host.native.kernel_names()
-    chosen = dict.fromkeys(OPS, usable[0])
-    return Check("kernels", Status.PASS, f"{usable[0]} for all {len(OPS)} ops, of {', '.join(usable)}", details=chosen)
+    rows = rows_for_codes(host.native)
+    kinds = dict.fromkeys(rows.values())
+    forms = {dtype: ", ".join(form for form in rows if rows[form] == dtype) if len(kinds) > 1 else "codes" for dtype in kinds}
+    told = "; ".join(f"rows meet {met} as {dtype}" for dtype, met in forms.items())
+    return Check("kernels", Status.PASS, f"{usable[0]} for all {len(OPS)} ops, of {', '.join(usable)}; {told}",
+                 details={**dict.fromkeys(OPS, usable[0]), "rows_for_codes": rows})
+
+
+def rows_for_codes(native: Any) -> dict[str, str]:
+    """Format of codes -> the type that rows are given before the best kernels multiply them, where they are not rounded on request."""
+    from penstock.compute.backends.cpu.layout import matrix_layout
+    from penstock.study.measure.products import FORMATS, INNER
+
+    weight, found = WeightSpec("w", (64, max(INNER)), matrix=True), {}
+    for form, (coding, dtype, rounds) in FORMATS.items():
+        if coding is not None and not rounds:
+            found[form] = str(native.rows_for_codes("", matrix_layout(weight, coding, dtype, gated=False).fields(), False))
+    return found
 
 
 def cpus(host: Host) -> Check:

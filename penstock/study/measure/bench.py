@@ -63,7 +63,7 @@ class Observer:
     target: Target
     meters: Sequence[Meter]
     watch: Stopwatch
-    scrapes: list[Scrape] = field(default_factory=list)
+    texts: list[tuple[float, str]] = field(default_factory=list)  # read when the load is over: it takes as long as to send a request
     readings: list[Reading] = field(default_factory=list)
     unread: str | None = None  # why a meter could not be read any more
 
@@ -72,9 +72,9 @@ class Observer:
         text = await self.target.metrics()
         now = self.watch() if at_s is None else at_s
         if text is not None:
-            self.scrapes.append(Scrape(now, text))
+            self.texts.append((now, text))
         self._read(now)
-        return bool(self.scrapes or self.meters)  # a server that is too busy to answer once is asked again
+        return bool(self.texts or self.meters)  # a server that is too busy to answer once is asked again
 
     def _read(self, now_s: float) -> None:
         """Of one meter that fails, all are given up: a part of the energy is not the energy."""
@@ -104,27 +104,27 @@ async def measure(
     ahead.fill_all(load.arrivals.users)
     observer = Observer(target, terms.meters, watch)
     await observer.look(at_s=0.0)
-    cpu_s, began_s = time.process_time(), time.perf_counter()
+    cpu_s, began_s = time.thread_time(), time.perf_counter()  # an engine in this process has threads of its own
     interrupt = Interrupt() if interrupt is None else interrupt
     with no_collection():
         was_cut = await interrupt.cuts(
             lambda: beside(driver.run(ahead, load.arrivals.users, load.extent), observer.run(), _show(view, driver, load.extent, watch)))
     cut_s = watch() if was_cut else None
-    cpu_share = (time.process_time() - cpu_s) / max(time.perf_counter() - began_s, 1e-9)
+    cpu_share = (time.thread_time() - cpu_s) / max(time.perf_counter() - began_s, 1e-9)
     await observer.look()
     found = figures(driver.samples, load.warmup, terms.slo, cut_s)
     overhead = Overhead(
         distribution([delay for sample in driver.samples if not sample.turn and (delay := sample.send_delay_s) is not None]),
         distribution(driver.lag.seconds), cpu_share)
-    server = server_figures(observer.scrapes, found.window)
-    warmup_s = found.window.begin_s if cut_s is not None and cut_s < found.window.begin_s else None
-    cut = None if cut_s is None else Cut(str(interrupt.by), cut_s, sum(sample.end_s is None for sample in driver.samples), warmup_s)
+    scrapes = [Scrape.of(*look) for look in observer.texts]
+    server = server_figures(scrapes, found.window)
+    cut = cut_of(ahead, driver.samples, found, cut_s, interrupt.by)
     lost = await target.lost() if found.counts.failed and cut is None else None
     left = [] if lost is None else [lost]
     left += [f"the recording has more than the {load.extent.num_sessions} requests that were sent: --requests"] if ahead.is_left() else []
     if (lacked := lack_told(ahead, load.extent, driver.samples)) is not None and cut is None:
         left.append(lacked)
-    if was_restarted(observer.scrapes):
+    if was_restarted(scrapes):
         left.append("the server's counters were reset during the run, as by a restart: they are not reported")
     left += [] if observer.unread is None else [observer.unread]
     power = energy([meter.name for meter in observer.meters], observer.readings, terms.tdp_w, found.rates, found.window)
@@ -137,6 +137,17 @@ async def measure(
         (*([] if cut is None else [str(cut)]), *left, *dataset.notes(), *target.notes(), *doubts(found, overhead, terms.slo is not None),
          *later_told(driver.samples, found.window), *lengths_told(driver.samples), *mended),
         tuple(driver.samples), cut, mended, lost)
+
+
+def cut_of(ahead: Ahead, samples: Sequence[Sample], found: Figures, cut_s: float | None, by: str | None) -> Cut | None:
+    """What ended a run before its time: who cut it at `cut_s`, or a dataset that broke, after which those that were sent were answered."""
+    begin_s = found.window.begin_s
+    if cut_s is not None:
+        return Cut(str(by), cut_s, sum(sample.end_s is None for sample in samples), begin_s if cut_s < begin_s else None)
+    if ahead.broken is None:
+        return None
+    end_s = max((sample.end_s or 0.0 for sample in samples), default=0.0)
+    return Cut("the dataset", end_s, 0, None if found.counts.measured else begin_s, str(ahead.broken))
 
 
 def lack_told(ahead: Ahead, extent: Extent, samples: Sequence[Sample]) -> str | None:

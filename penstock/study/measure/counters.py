@@ -19,8 +19,17 @@ Values = Mapping[str, float]  # name{label="value"} -> value
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
+    """`counters` are those of the values that only grow while a server lives."""
+
     at_s: float
-    text: str
+    values: Values
+    counters: Values
+
+    @classmethod
+    def of(cls, at_s: float, text: str) -> "Scrape":
+        """Of Prometheus' text format."""
+        values, gauges = values_of(text), gauges_of(text)
+        return cls(at_s, values, {name: value for name, value in values.items() if grows(name) and name.partition("{")[0] not in gauges})
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +72,9 @@ def server_figures(scrapes: Sequence[Scrape], window: Window) -> ServerFigures |
         return None
     before = [scrape for scrape in scrapes if scrape.at_s <= window.begin_s] or scrapes[:1]
     after = [scrape for scrape in scrapes if scrape.at_s >= window.end_s] or scrapes[-1:]
-    first, last = values_of(before[-1].text), values_of(after[:2][-1].text)  # the first may have been told before the last answer came
+    first, last = before[-1].counters, after[:2][-1].counters  # the first may have been told before the last answer came
     grown = growth(first, last)
-    between = [values_of(scrape.text) for scrape in scrapes if window.holds(scrape.at_s)]
+    between = [scrape.values for scrape in scrapes if window.holds(scrape.at_s)]
     limited, least = (f"{PREFIX}{name}_step_seconds_total" for name in ("limited", "least"))
     steps_s = grown.get(f"{PREFIX}step_seconds_total")
     moved = sum(grown.get(f'{PREFIX}step_bytes_total{{kind="{kind}"}}', 0.0) for kind in ("weights", "kv"))
@@ -79,8 +88,7 @@ def server_figures(scrapes: Sequence[Scrape], window: Window) -> ServerFigures |
 
 
 def was_restarted(scrapes: Sequence[Scrape]) -> bool:
-    told = [values_of(scrape.text) for scrape in scrapes]
-    return any(began_anew(first, last) for first, last in pairwise(told))
+    return any(began_anew(first.counters, last.counters) for first, last in pairwise(scrapes))
 
 
 def ratio(part: float | None, whole: float | None) -> float | None:
@@ -93,12 +101,22 @@ def spread_of(values: Sequence[float]) -> tuple[float, float] | None:
 
 def growth(first: Values, last: Values) -> dict[str, float]:
     """What each counter gained between two scrapes."""
-    return {name: value - first.get(name, 0.0) for name, value in last.items() if name.partition("{")[0].endswith(GROWS)}
+    return {name: value - first.get(name, 0.0) for name, value in last.items() if grows(name)}
 
 
 def began_anew(first: Values, last: Values) -> bool:
     """Whether a counter fell: the server was started in between."""
-    return any(value < first.get(name, 0.0) for name, value in last.items() if name.partition("{")[0].endswith(GROWS))
+    return any(value < first.get(name, 0.0) for name, value in last.items() if grows(name))
+
+
+def grows(name: str) -> bool:
+    """Whether it is called as counters are."""
+    return name.partition("{")[0].endswith(GROWS)
+
+
+def gauges_of(text: str) -> set[str]:
+    """What the text says to be gauges, whatever they are called."""
+    return {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ") and line.endswith(" gauge")}
 
 
 def values_of(text: str) -> dict[str, float]:

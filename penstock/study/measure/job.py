@@ -21,10 +21,12 @@ from penstock.study.measure.client.precise import new_loop
 from penstock.study.measure.client.server import Access, Server, context_of, first_model, named_model
 from penstock.study.measure.client.target import Stopwatch, Target
 from penstock.study.measure.energy import meters_here
+from penstock.study.measure.fits import Lengths, check_fits
 from penstock.study.measure.goodput import Found, all_in_warmup, doubt_of, find, in_doubt
 from penstock.study.measure.interrupt import Interrupt
 from penstock.study.measure.load import Arrivals, Dataset, Session, Turn, Writer
 from penstock.study.measure.metrics import Warmup
+from penstock.study.measure.onward import Onward, reads
 from penstock.study.measure.result import Probe, Report, Result
 from penstock.study.measure.slo import Slo
 from penstock.study.measure.writers import IdWriter, TextWriter
@@ -101,7 +103,7 @@ def run(job: Job, watchers: Watchers) -> Report:
         finally:
             if inner is not None:
                 inner.loop.stop()
-    return replace(report, exit_status=interrupt.exit_status or (0 if report.result.lost is None else FAILED))
+    return replace(report, exit_status=interrupt.exit_status or (FAILED if report.result.ended_early else 0))
 
 
 async def _run(job: Job, watchers: Watchers, inner: Inner | None, interrupt: Interrupt) -> Report:
@@ -120,6 +122,7 @@ async def _report(job: Job, watchers: Watchers, opened: Opened, watch: Stopwatch
         made = job.dataset(opened.writer, seed)
         return AsChat(made) if job.asking.chat else made
 
+    check_recording(job, opened.target.max_model_len)
     load = Load(job.arrivals, make, job.extent, job.warmup, job.seed)
     began = await opened.target.state()
     if job.search is None:
@@ -128,6 +131,9 @@ async def _report(job: Job, watchers: Watchers, opened: Opened, watch: Stopwatch
         return Report(result, opened.told, job.said, roof_of(engine, opened.hardware), opened.compute_type, engine=engine)
 
     any_answered = False
+    onward = Onward(make(job.seed)) if reads(job.dataset, job.seed) else None
+    if onward is not None:
+        load = replace(load, dataset=lambda seed: onward)
 
     async def attempt(rate: float, number: int) -> Result:
         nonlocal any_answered
@@ -150,8 +156,19 @@ async def _report(job: Job, watchers: Watchers, opened: Opened, watch: Stopwatch
 
     found = await find(attempt, job.search.start_rate, share, on_probe)
     engine = with_begin(await opened.target.state(), began)
-    return Report(_shown(found, share), opened.told, job.said, roof_of(engine, opened.hardware), opened.compute_type, found.probes,
+    shown = _shown(found, share)
+    if onward is not None:
+        shown = replace(shown, notes=(*shown.notes, *onward.repeated()))
+    return Report(shown, opened.told, job.said, roof_of(engine, opened.hardware), opened.compute_type, found.probes,
                   None if found.best is None else found.best.rate, share, engine)
+
+
+def check_recording(job: Job, most: int | None) -> None:
+    """Raises UsageError for a trace of which a request does not fit `most` tokens; in a search, the whole of it may be asked for."""
+    dataset = job.dataset(Lengths(), job.seed)
+    if dataset.has_times and most is not None:
+        extent = job.extent if job.search is None else Extent(job.extent.num_sessions)
+        check_fits(job.arrivals.schedule(dataset.sessions(), f"{job.seed}/arrivals"), extent, most)
 
 
 def unjudged(slo: Slo | None) -> str:

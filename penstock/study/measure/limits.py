@@ -108,7 +108,7 @@ def working_sets(memory_bytes: int) -> tuple[int, ...]:
 def measure(
     probe: Probe, processor: Processor, threads: int, memory_bytes: int, now: Callable[[], float] = time.monotonic
 ) -> Limits:
-    """Some eighteen seconds, up to BUDGET_S and a few where measurements do not agree; let nothing else run. Raises CapacityError when
+    """Some twenty seconds, up to BUDGET_S and a few where measurements do not agree; let nothing else run. Raises CapacityError when
     there is no memory to measure in."""
     sizes = working_sets(memory_bytes)
     deadline = now() + BUDGET_S

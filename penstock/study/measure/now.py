@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from penstock.compute.steptime import CODES
 from penstock.core.errors import PenstockError
 from penstock.core.hardware import cache_folder, home_folder, limits_file, read_limits
 from penstock.serve.engine.machine import free_memory, native_build, processor
@@ -31,7 +32,7 @@ def limits_of_this_machine(
         say(f"the result kept from {kept.measured} lacks {lacking}")
     if (shared := shared_told(threads, here.num_cpus)) is not None:
         say(shared)
-    say("measuring for about eighteen seconds, a few more if runs disagree; anything else that runs now lowers the figures")
+    say("measuring for about twenty seconds, a few more if runs disagree; anything else that runs now lowers the figures")
     if probe.method != "native":
         say("the native module is not built, so numpy measures: read bandwidth and fp32 only, and less than the machine can do")
     began = look()
@@ -62,6 +63,8 @@ def _lacking(kept: Limits, probe: Probe) -> str | None:
         return None
     if not kept.all_threads.products:
         return "the rate of products in each weight format"
+    if lacking := [form for form in CODES if form not in {point[0] for point in kept.all_threads.products}]:
+        return f"the rate of products in {', '.join(lacking)}"
     if kept.build != native_build():
         return "the rates of the kernels that are installed now: it was measured with another build"
     return None if kept.exposed is not None else "how much longer products take than reading their weights"

@@ -37,18 +37,19 @@ class Overhead:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A run that was ended before its time."""
+    """A run that was ended before its time. `by`: Ctrl-C, or what could not go on; `why` then tells more."""
 
     by: str
     at_s: float
     num_in_flight: int  # requests that were sent and are not measured
     warmup_s: float | None = None  # how long it was to last, where it had not ended
+    why: str | None = None
 
     def __str__(self) -> str:
         left_out = f"; {self.num_in_flight} requests that were in flight are not measured" if self.num_in_flight else ""
         if self.warmup_s is not None:
             left_out = f", within a warm-up of {self.warmup_s:.1f} s: nothing was measured"
-        return f"cut short by {self.by} after {self.at_s:.1f} s{left_out}"
+        return f"cut short by {self.by} after {self.at_s:.1f} s{left_out}" + ("" if self.why is None else f": {self.why}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ class Result:
     def sent_share(self) -> float:
         """Of the rate at which measured sessions came, the share at which they were sent: 1 where the client kept up."""
         came = [sample for sample in self.samples if not sample.turn and self.figures.window.holds(sample.due_s)]
-        sent = [(sample.due_s, sample.sent_s) for sample in came if sample.sent_s is not None]
+        sent = [(sample.due_s, sample.due_s + delay_s) for sample in came if (delay_s := sample.send_delay_s) is not None]
         if len(sent) < 2:
             return 1.0
         due_s, sent_s = (max(times) - min(times) for times in zip(*sent, strict=True))

@@ -32,6 +32,8 @@ class Sample:
     wanted_output: int | None = None
     finish_reason: str | None = None
     status: int | None = None  # HTTP's
+    retry_after_s: float = 0.0  # before which the server will not be asked again
+    connect_s: float = 0.0  # that it took to open the request's connections: the server's time, and the network's
     error: str | None = None
 
     @property
@@ -67,7 +69,8 @@ class Sample:
 
     @property
     def send_delay_s(self) -> float | None:
-        return None if self.sent_s is None else self.sent_s - self.due_s
+        """By which the client was late; the time to connect is not its own."""
+        return None if self.sent_s is None else self.sent_s - self.connect_s - self.due_s
 
     def gaps_s(self) -> list[float]:
         """Inter-token latencies: between one piece of the answer and the next."""

@@ -2,6 +2,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.compute.steptime import CODES, ROUNDED
 from penstock.core.catalogue.part import STAND_INS, computes, computes_codes
 from penstock.core.errors import UsageError
 from penstock.core.hardware import Hardware, Products
@@ -10,7 +11,7 @@ from penstock.serve.engine.machine import look, measured_limits
 HERE = "here"
 LIKE = "epyc-9654"  # what is not measured (what a kernel costs beside its bytes, links) is taken from a processor of the catalogue
 PLAIN = {"fp32": "fp32", "bf16": "bf16"}  # weight format -> the type that a model of it is computed in
-CODED = {"int8": "bf16", "int4": "bf16", "int8:activations=int8": "int8", "int4:activations=int8": "int8"}
+CODED = {form + rounded: dtype for rounded, dtype in (("", "bf16"), (ROUNDED["int8"], "int8")) for form in CODES}
 
 
 def told_here(
@@ -18,7 +19,7 @@ def told_here(
 ) -> dict[str, Any]:
     """A part's file. Its rates are measured, and so is what products reach of them; nothing else is taken off. `read_bytes`: that steps
     read again and again, as fast as so much is read: what caches hold comes faster. `threads`: that compute; None: all. Raises UsageError
-    where `penstock limits` was not run."""
+    where `penstock limits` was not run, or before all these formats were measured."""
     limits = limits or measured_limits("cpu", threads)
     if limits is None:
         raise UsageError("--hardware here needs this machine's limits: run `penstock limits` once")
@@ -26,6 +27,9 @@ def told_here(
     ops = {dtype: rate for dtype, rate in limits.ops_per_s.items() if dtype in STAND_INS}
     if "fp32" not in ops:
         raise UsageError("--hardware here needs the rate of fp32, which the limits lack: run `penstock limits --fresh` once")
+    if lacking := [form for form in (*PLAIN, *CODES) if form not in limits.products] if limits.products else []:
+        raise UsageError(f"--hardware here needs the rates of products in {', '.join(lacking)}, which the limits lack: run "
+                         "`penstock limits --fresh` once")
     return {
         "like": LIKE, "title": limits.name, "memory": float(memory_bytes or look().memory_bytes),
         "memory_bandwidth": bandwidth, "price": None, "power": None, "node": 1, "ops": {"fp16": ops["fp32"], **ops},
@@ -34,8 +38,10 @@ def told_here(
 
 
 def by_rows(products: Products, ops: Mapping[str, float]) -> Products:
-    """The rates of products as shares of those of the types that they are computed in."""
+    """The rates of products as shares of those of the types that they are computed in. With rounded rows, where only others were measured,
+    the rates of these, which are lower."""
     types = {form: computes(dtype, ops) for form, dtype in PLAIN.items()}
     types |= {form: computes_codes(dtype, ops) for form, dtype in CODED.items()}
+    measured = {form: products.get(form) or products.get(form.partition(":")[0]) for form in types}
     return {form: {inner: {rows: rate / ops[types[form]] for rows, rate in rates.items()} for inner, rates in lengths.items()}
-            for form, lengths in products.items() if form in types}
+            for form, lengths in measured.items() if lengths}

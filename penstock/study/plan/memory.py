@@ -2,9 +2,12 @@
 import math
 from dataclasses import dataclass
 
+from penstock.compute.backends.contract import step_bytes
+from penstock.compute.backends.cpu.layout import row_bytes
+from penstock.compute.ops import unserved
 from penstock.compute.steptime import Split
 from penstock.core.catalogue.part import Part
-from penstock.study.plan.model import Stored
+from penstock.study.plan.model import DEVICES, Stored
 
 MOST_LOGITS = 256  # rows that are sampled from at once
 LOGIT_BYTES = 4  # logits are sampled from in float32
@@ -59,12 +62,15 @@ def room(stored: Stored, part: Part, split: Split, rows: int) -> Room:
     ends = sum(stored.tables) if stages == 1 else max(stored.tables)
     weights = (stored.matrices * layers + ends) / ranks + stored.whole * layers
     cached = stored.kv_bytes_per_token * layers * kv.share(ranks)
-    return Room(part.usable_bytes, weights, activations(stored, ranks, rows), cached)
+    return Room(part.usable_bytes, weights, activations(stored, part, ranks, rows), cached)
 
 
-def activations(stored: Stored, ranks: int, rows: int) -> float:
-    """Bytes of the most that an op has at once: what it reads and writes, and the residual; and logits, a row for each sequence at most."""
+def activations(stored: Stored, part: Part, ranks: int, rows: int) -> float:
+    """Where this engine computes, what a backend of it takes. Elsewhere bytes of the most that an op has at once: what it reads and
+    writes, and the residual; and logits, a row for each sequence at most."""
     program, size = stored.program, stored.numbers.storage.activation
+    if part.device in DEVICES and not unserved(program):
+        return step_bytes(row_bytes(program), rows, program.vocab_size, min(rows, MOST_LOGITS)) / ranks
     whole, divided = stored.row_values
     most = max(whole, divided / ranks)
     hidden = int(program.buffers[program.outputs["hidden"]][1])

@@ -16,7 +16,7 @@ from penstock.compute.program import Program
 from penstock.compute.quant.codes import Coding
 from penstock.compute.quant.contract import QuantScheme
 from penstock.compute.quant.planned import PlannedCoding
-from penstock.compute.steptime import Numbers, Split, is_whole
+from penstock.compute.steptime import Numbers, Split, is_whole, product_form
 from penstock.compute.weight import Form, form_bytes
 from penstock.core.catalogue.part import Part
 from penstock.core.errors import UsageError
@@ -132,9 +132,9 @@ class Model:
         coded = {name: form.bits for name, form in forms.items() if isinstance(form, Coding)}
         storage = Storage(activation=DTYPE_BYTES[dtype], kv=kv, weights=held)
         product, apart = self._products(forms, format.product, COMPUTE_TYPES[dtype])
-        numbers = Numbers(storage, COMPUTE_TYPES[dtype], coded, product, apart)
-        tables = tables_of(self.program)
-        weights = self.program.weights
+        weights, tables = self.program.weights, tables_of(self.program)
+        kinds = {name: product_form(form, weights[name].shape[-1]) for name, form in forms.items() if isinstance(form, Coding)}
+        numbers = Numbers(storage, COMPUTE_TYPES[dtype], coded, product, apart, kinds)
         whole = sum(count for name, count in held.items() if weights[name].whole or not weights[name].matrix)
         return Stored(
             self.program, numbers, Price(self.program, storage), self.spec.kv_bytes_per_token(kv), tuple(held[name] for name in tables),

@@ -108,7 +108,7 @@ def test_what_is_no_prompt_is_refused(http: httpx.Client, server: Running, promp
 
 def test_a_missing_prompt_and_too_many_prompts_are_refused(http: httpx.Client) -> None:
     assert "missing" in refused(http, "prompt", prompt=None)
-    assert "512" in refused(http, "prompt", prompt=["a"] * 513)
+    assert "512 are taken in one request (--max-queue)" in refused(http, "prompt", prompt=["a"] * 513)
 
 
 def test_a_prompt_that_does_not_fit_is_refused_with_both_numbers(http: httpx.Client, server: Running) -> None:

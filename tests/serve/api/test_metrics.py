@@ -53,6 +53,13 @@ def test_token_counters_are_the_sum_of_the_usages(http: httpx.Client, server: Ru
     assert after["penstock_num_requests_running"] == 0
 
 
+def test_a_prompt_that_is_not_read_from_the_cache_was_not_looked_up(http: httpx.Client) -> None:
+    before = samples(http.get("/metrics").text)["penstock_prefix_cache_queries_total"]
+    for more in ({}, {"prompt_logprobs": 1}):
+        usage = http.post("/v1/completions", json={"prompt": "the fox", "max_tokens": 1, **more}).json()["usage"]
+    assert samples(http.get("/metrics").text)["penstock_prefix_cache_queries_total"] == before + usage["prompt_tokens"]
+
+
 def test_steps_are_added_up() -> None:
     metrics = Metrics(lambda: Gauges(num_running=3, num_waiting=2, kv_blocks_used=4, kv_blocks_total=16))
     metrics.on_step(StepRecord(1, 0.0, 0.5, 0.4, 2, 10, 0, num_preempted=1, weight_bytes=100, kv_bytes=10, activation_bytes=1,
@@ -104,10 +111,11 @@ def test_requests_add_up_to_their_usages() -> None:
     metrics.on_request("stop", Usage(10, 5, 4), 1.0)
     metrics.on_request("length", Usage(1, 2), 1.0)
     metrics.on_request("abort", Usage(), None)
+    metrics.on_request("stop", Usage(100, 1), 1.0, looked_up=False)
     found = samples(metrics.render().decode())
     names = ("prompt_tokens", "generation_tokens", "prefix_cache_queries", "prefix_cache_hits")
-    assert [found[f"penstock_{name}_total"] for name in names] == [11, 7, 11, 4]
-    assert [found[f"penstock_requests_total{{{reason}}}"] for reason in ("stop", "length", "abort")] == [1, 1, 1]
+    assert [found[f"penstock_{name}_total"] for name in names] == [111, 8, 11, 4]
+    assert [found[f"penstock_requests_total{{{reason}}}"] for reason in ("stop", "length", "abort")] == [2, 1, 1]
 
 
 def test_a_histogram_puts_a_value_into_the_first_bucket_that_holds_it() -> None:

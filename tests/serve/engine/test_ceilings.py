@@ -44,5 +44,7 @@ def test_products_that_are_slower_than_their_instructions() -> None:
     hardware = Hardware("box", {1: 1e15}, {"int8": 1e7}, products=rates)
     slow, unknown = (ceilings(PRICE, hardware, "int8", 64, form) for form in ("int8", "int4"))
     assert slow.prefill_tokens_per_s == pytest.approx(2 * (slow.product_tokens_per_s or 0)) and unknown.product_tokens_per_s is None
+    rounded = ceilings(PRICE, hardware, "int8", 64, "int8:activations=int8")  # not measured: no slower than with rows as they are
+    assert rounded.product_tokens_per_s == slow.product_tokens_per_s
     fast = ceilings(PRICE, Hardware("box", {1: 1e15}, {"int8": 1e7}, products={"int8": {256: {1: 1e12}}}), "int8", 64, "int8")
     assert fast.product_tokens_per_s == fast.prefill_tokens_per_s

@@ -1,5 +1,6 @@
 """What `penstock info` tells is what `penstock serve` would do."""
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from penstock.compute.backends.reference.backend import Reference
 from penstock.core.config import EngineConfig, ServerConfig
 from penstock.core.hardware import FORMAT, cache_folder, limits_file
+from penstock.core.work import StepWork
 from penstock.serve.api.metrics import Metrics
 from penstock.serve.engine import build as build_module
 from penstock.serve.engine import describe as describe_module
@@ -16,6 +18,7 @@ from penstock.serve.engine.describe import describe
 from penstock.serve.engine.machine import Machine, look, processor
 from penstock.serve.engine.resolve import resolve
 from penstock.serve.run import options
+from tests.tiny import write_model
 
 
 def test_the_cache_that_is_told_is_the_one_that_would_be_made() -> None:
@@ -70,3 +73,14 @@ def test_options_are_told_from_defaults_and_secrets_are_not_told() -> None:
     assert list(options(EngineConfig(max_num_seqs=8, prefix_cache=False))) == ["--max-num-seqs 8", "--no-prefix-cache"]
     assert list(options(ServerConfig(api_key="s3cret", no_auth=True, otlp_endpoint="http://u:p@h"))) == [
         "--api-key", "--no-auth", "--otlp-endpoint"]
+
+
+def test_heads_that_are_padded_are_counted_so(tmp_path: Path) -> None:
+    """Heads of 24 take what 32 do, in the cache and whenever they are read: 2 layers, 2 heads of keys and of values, 4 bytes."""
+    pytest.importorskip("penstock._native")
+    config = EngineConfig(str(write_model(tmp_path, head_dim=24)), backend="cpu", kv_tokens=64)
+    chosen, padded = choose(config, find(config)), 2 * 2 * 2 * 32 * 4
+    assert describe(config).kv_bytes_per_token == build(config).kv_bytes_per_token == chosen.holding.held.kv_token_bytes == padded
+    assert chosen.holding.price.count(StepWork(((1, 7),), 1)).kv_bytes == (1 + 7) * padded  # written, read
+    plain = replace(config, backend="reference")
+    assert describe(plain).kv_bytes_per_token == build(plain).kv_bytes_per_token == padded * 24 // 32

@@ -174,6 +174,16 @@ def test_cached_prefix_gives_the_same_bits(folder: Path) -> None:
     assert said(first) == said(second)
 
 
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+def test_an_embedding_behind_a_cached_prefix_has_the_same_bits(folder: Path, backend: str) -> None:
+    beginning = "one two three four five six seven eight nine "
+    llm, without = (LLM(str(folder), backend=backend, prefix_cache=cached) for cached in (True, False))
+    llm.embed(beginning + "and a half")
+    for prompt in (beginning + "ten", beginning + "and a half"):
+        found, wanted = llm.embed(prompt)[0], without.embed(prompt)[0]
+        assert found.num_cached_tokens >= 32 and wanted.num_cached_tokens == 0 and found.embedding == wanted.embedding
+
+
 def test_a_token_that_the_model_does_not_have_is_refused(folder: Path) -> None:
     """Tokenizers may know more tokens than the embedding has rows."""
     engine = LLM(str(folder))._engine

@@ -113,12 +113,21 @@ def test_a_description_counts_bits(folder: Path) -> None:
 
 def test_products_are_those_of_the_weight_format(folder: Path) -> None:
     pytest.importorskip("penstock._native")
-    expected = {"none": "fp32", "int8": "int8", "int4:head=4": "int4", "int4:activations=int8,head=4": "int4:activations=int8"}
+    expected = {"none": "fp32", "int8": "int8", "int4:head=4": "int4", "int4:activations=int8,head=4": "int4:activations=int8",
+                "int4:symmetric=false,head=4": "int4 by 32"}
     for quant, name in expected.items():
         asked = config(folder, quant, backend="cpu")
-        assert choose(asked, find(asked)).holding.product_format == name
+        assert choose(asked, find(asked)).holding.held.product_format == name
     asked = config(folder, "none", backend="cpu", dtype="bfloat16")
-    assert choose(asked, find(asked)).holding.product_format == "bf16"
+    assert choose(asked, find(asked)).holding.held.product_format == "bf16"
+
+
+def test_products_that_are_not_timed(folder: Path) -> None:
+    """Those of the reference backend, and of codes that become numbers on tiles."""
+    native = pytest.importorskip("penstock._native")
+    for backend in ("reference", *(f"cpu:dequantize=true,kernels={name}" for name in native.kernel_names() if native.has_tiles(name))):
+        asked = config(folder, "int4:symmetric=false,head=4", backend=backend)
+        assert choose(asked, find(asked)).holding.held.product_format == "", backend
 
 
 def test_memory_is_planned_for_what_is_held(folder: Path) -> None:
@@ -152,8 +161,8 @@ def test_a_model_that_does_not_fit_may_fit_quantized(folder: Path, monkeypatch: 
     pytest.importorskip("penstock._native")
     asked = config(folder, "int4", backend="cpu", kv_tokens=16)
     found = find(asked)
-    held = choose(asked, found).holding.held.weight_bytes
-    monkeypatch.setattr(module, "look", lambda: Machine(activation_bytes(asked, found.spec) + held + 60_000, 1))
-    assert build(asked).weight_bytes >= held
+    held = choose(asked, found).holding.held
+    monkeypatch.setattr(module, "look", lambda: Machine(activation_bytes(asked, found.spec, held) + held.weight_bytes + 60_000, 1))
+    assert build(asked).weight_bytes >= held.weight_bytes
     with pytest.raises(PenstockError, match=r"needs .* KiB for its weights with --dtype float32 --quant none"):
         build(config(folder, "none", backend="cpu", kv_tokens=16))

@@ -22,9 +22,10 @@ from penstock.serve.engine.machine import Machine, look
 from penstock.serve.engine.resolve import activation_bytes, resolve
 
 SPEC = ModelSpec(1000, 64, 4, 2, 16, 128, (LayerSpec(rope=RopeSpec(dim=16)),) * 2, max_position=512, dtype="bfloat16")
-HELD = Held(("float32", "bfloat16", "float16"), "float32", weight_bytes=SPEC.num_parameters() * 4, least_share=1 << 18)
-ROOMY = Machine(memory_bytes=8 << 30, num_cpus=2)
 KV_BYTES = 2 * 2 * 2 * 16 * 4  # a token's keys and values in float32
+HELD = Held(("float32", "bfloat16", "float16"), "float32", weight_bytes=SPEC.num_parameters() * 4, least_share=1 << 18,
+            kv_token_bytes=KV_BYTES)
+ROOMY = Machine(memory_bytes=8 << 30, num_cpus=2)
 
 
 def test_gaps_are_filled_and_explained() -> None:
@@ -77,13 +78,21 @@ def test_threads_that_share_processors_are_told(monkeypatch: pytest.MonkeyPatch,
 def test_logits_are_counted_of_the_rows_that_a_step_samples_or_scores() -> None:
     few, many = EngineConfig(max_num_seqs=8), EngineConfig(max_num_seqs=8, max_num_batched_tokens=16)
     large = replace(SPEC, vocab_size=150_000)
-    assert activation_bytes(few, large) - activation_bytes(many, large) == (8 + 256 - 16) * 150_000 * 4
+    kept = 2 * 256  # of two steps before
+    assert activation_bytes(few, large, HELD) - activation_bytes(many, large, HELD) == (8 + 256 + kept - 2 * 16) * 150_000 * 4
+    assert activation_bytes(few, large, HELD, 8) - activation_bytes(few, large, HELD) == 8 * 8 * 150_000 * 4
+
+
+def test_rows_are_counted_beyond_a_floor() -> None:
+    wide, most = replace(HELD, row_bytes=131_072), 8192
+    few, many = (activation_bytes(EngineConfig(max_num_batched_tokens=rows), SPEC, wide) for rows in (512, most))
+    assert few == activation_bytes(EngineConfig(), SPEC, HELD) and many - few == most * 131_072 - (64 << 20)
 
 
 def test_the_cache_takes_what_memory_leaves() -> None:
     free = 10 << 20
     config = EngineConfig(max_num_seqs=4096)
-    small = Machine(SPEC.num_parameters() * 4 + activation_bytes(config, SPEC) + free, 2)
+    small = Machine(SPEC.num_parameters() * 4 + activation_bytes(config, SPEC, HELD) + free, 2)
     found = resolve(config, SPEC, HELD, small).engine
     assert found.kv_tokens == int(free * 0.6) // KV_BYTES // 16 * 16
 
@@ -116,7 +125,7 @@ def test_contradictions_are_refused(config: EngineConfig, says: str) -> None:
 
 
 def test_what_does_not_fit_is_refused_with_what_would() -> None:
-    activations = activation_bytes(EngineConfig(), SPEC)
+    activations = activation_bytes(EngineConfig(), SPEC, HELD)
     needs = f"brook needs 789.2 KiB for its weights with --dtype bfloat16 --quant none and {size(activations)} for activations"
     with pytest.raises(CapacityError, match=f"^{needs}, but 1 MiB of memory are free"):
         resolve(EngineConfig(), SPEC, HELD, Machine(1 << 20, 2))
@@ -172,7 +181,7 @@ def test_drafts_are_made_where_they_pay_unless_always_is_asked_for(propose: str)
 def test_what_drafts_is_counted_when_the_cache_is_sized() -> None:
     free = 10 << 20
     config = EngineConfig(max_num_seqs=4096, propose="draft_model:model=x")
-    activations = activation_bytes(config, SPEC)
+    activations = activation_bytes(config, SPEC, HELD)
     machine = Machine(SPEC.num_parameters() * 4 + activations + free, 2)
     found = resolve(config, SPEC, HELD, machine, DraftMemory(4 << 20, KV_BYTES))
     assert found.engine.kv_tokens == int((6 << 20) * 0.6) // (2 * KV_BYTES) // 16 * 16
@@ -199,6 +208,14 @@ def test_what_drafts_is_as_large_as_it_was_told_to_be(propose: str, quant: str) 
     if aux is not None:
         taken += aux.loaded.weight_bytes + aux.loaded.kv_bytes_per_token * aux.layout.num_blocks * aux.layout.block_size
     assert told.fixed + 320 * told.per_token == taken
+
+
+@pytest.mark.parametrize(("propose", "drafts"), [("auto", 8), ("ngram:n=3,k=5", 5), ("eagle:width=2,depth=3", None), (None, 0)])
+def test_rows_of_drafts_are_told(propose: str | None, drafts: int | None) -> None:
+    config = EngineConfig(model="brook", propose=propose)
+    found = find(config)
+    told = drafting_takes(config, found, choose(config, found)).drafts
+    assert told == drafts if drafts is not None else told > 3
 
 
 def test_hidden_states_of_many_sequences_take_no_more_than_they_may() -> None:

@@ -10,7 +10,8 @@ from penstock.study.doctor.check import Host
 
 FEATURES = {"avx2": True, "fma": True, "avx512f": True, "avx512_vnni": True, "avx512_bf16": False, "amx_tile": False, "neon": False}
 NATIVE: Any = SimpleNamespace(
-    compiler="GCC 99.1", cpu_features=lambda: FEATURES, kernel_names=lambda: ["avx512_vnni", "avx512", "avx2", "generic"])
+    compiler="GCC 99.1", cpu_features=lambda: FEATURES, kernel_names=lambda: ["avx512_vnni", "avx512", "avx2", "generic"],
+    rows_for_codes=lambda name, fields, dequantize: "bf16" if fields["group"] == fields["k"] else "int16")
 
 
 @pytest.fixture

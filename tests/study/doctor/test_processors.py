@@ -3,6 +3,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 from penstock.compute.ops import OPS
+from penstock.compute.steptime import CODES
 from penstock.core.hardware import FORMAT, cache_folder, limits_file
 from penstock.serve.engine.machine import affine_cpus, native_build, processor
 from penstock.study.doctor import processors
@@ -36,7 +37,12 @@ def test_without_the_native_module_linux_is_asked(make: Make) -> None:
 
 def test_every_op_has_a_kernel(make: Make) -> None:
     native, reference = processors.kernels(make()), processors.kernels(make(native=None))
-    assert native.status is Status.PASS and native.details == dict.fromkeys(OPS, "avx512_vnni") and "generic" in native.found
+    rows = native.details["rows_for_codes"]
+    assert native.status is Status.PASS and native.details == {**dict.fromkeys(OPS, "avx512_vnni"), "rows_for_codes": rows}
+    assert rows == {form: "bf16" if form == "int8" else "int16" for form in CODES}
+    usable = "avx512_vnni, avx512, avx2, generic"
+    assert native.found.startswith(f"avx512_vnni for all {len(OPS)} ops, of {usable}; rows meet int8 as bf16; rows meet ")
+    assert native.found.endswith("int4 by 16 as int16")
     assert reference.status is Status.WARN and reference.details == dict.fromkeys(OPS, "reference")
 
 

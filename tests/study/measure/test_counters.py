@@ -17,11 +17,11 @@ def test_what_our_own_server_says_of_a_window() -> None:
     known = Utilization(MACHINE, "fp32", VirtualClock())
     metrics.watch(lambda: Gauges(num_running=len(scrapes), kv_blocks_used=1, kv_blocks_total=4), known)
     for at_s in (0.0, 1.0, 2.0, 3.0):
-        scrapes.append(Scrape(at_s, metrics.render().decode()))
+        scrapes.append(Scrape.of(at_s, metrics.render().decode()))
         metrics.on_step(StepRecord(1, 0.0, 0.5, 0.4, 1, 10, 0, operations=25, weight_bytes=30, kv_bytes=20))
         metrics.on_step(StepRecord(2, 0.0, 0.25, 0.2, 1, 0, 2, operations=5, weight_bytes=60, kv_bytes=40))
         metrics.on_queue(0.0045)
-    scrapes.append(Scrape(4.5, metrics.render().decode()))
+    scrapes.append(Scrape.of(4.5, metrics.render().decode()))
     found = server_figures(scrapes, Window(1.0, 4.0))
     assert found is not None and found.queue is not None
     assert found.queue.count == 3 and found.queue.mean == pytest.approx(0.0045)
@@ -39,7 +39,7 @@ vllm:request_queue_time_seconds_bucket{{le="+Inf",model_name="m"}} {2 * count}
 vllm:request_queue_time_seconds_count{{model_name="m"}} {2 * count}
 vllm:request_queue_time_seconds_sum{{model_name="m"}} {count * 3.0} 1700000000
 """ for count in (10, 14)]
-    found = server_figures([Scrape(0.0, texts[0]), Scrape(5.0, texts[1])], Window(0.0, 5.0))
+    found = server_figures([Scrape.of(0.0, texts[0]), Scrape.of(5.0, texts[1])], Window(0.0, 5.0))
     assert found is not None and found.queue is not None and found.mfu is None
     assert (found.queue.count, found.queue.mean) == (8, pytest.approx(1.5))
     assert dict(found.queue.percentiles) == {50: 0.5, 90: None, 95: None, 99: None}
@@ -47,25 +47,34 @@ vllm:request_queue_time_seconds_sum{{model_name="m"}} {count * 3.0} 1700000000
 
 def test_a_histogram_without_buckets_has_a_mean() -> None:
     texts = [f"vllm:request_queue_time_seconds_count {count}\nvllm:request_queue_time_seconds_sum {count * 3.0}\n" for count in (10, 14)]
-    found = server_figures([Scrape(0.0, texts[0]), Scrape(5.0, texts[1])], Window(0.0, 5.0))
+    found = server_figures([Scrape.of(0.0, texts[0]), Scrape.of(5.0, texts[1])], Window(0.0, 5.0))
     assert found is not None and found.queue is not None and (found.queue.count, found.queue.mean) == (4, pytest.approx(3.0))
     assert dict(found.queue.percentiles) == {50: None, 90: None, 95: None, 99: None}
 
 
 def test_what_a_server_does_long_after_the_window_is_left_out() -> None:
     """Of two looks behind it the second, since the first may have been told before the last answer came."""
-    found = server_figures([Scrape(float(at), f"a_total {at}") for at in range(600)], Window(1.0, 3.5))
+    found = server_figures([Scrape.of(float(at), f"a_total {at}") for at in range(600)], Window(1.0, 3.5))
     assert found is not None and found.grown == {"a_total": 4.0}
 
 
+def test_a_gauge_is_no_counter_whatever_it_is_called() -> None:
+    """vLLM and node exporters have gauges that end like counters; one that falls is no restart."""
+    said = "# TYPE a_total counter\na_total {}\n# TYPE slots_total gauge\nslots_total{{of=\"x\"}} {}\n"
+    scrapes = [Scrape.of(0.0, said.format(1, 8)), Scrape.of(1.0, said.format(3, 6))]
+    assert not was_restarted(scrapes)
+    found = server_figures(scrapes, Window(0.0, 1.0))
+    assert found is not None and found.grown == {"a_total": 2.0}
+
+
 def test_one_look_is_none() -> None:
-    assert server_figures([Scrape(0.0, "a_total 1")], Window(0.0, 1.0)) is None
-    assert server_figures([Scrape(0.0, ""), Scrape(1.0, "")], Window(0.0, 1.0)) is not None
+    assert server_figures([Scrape.of(0.0, "a_total 1")], Window(0.0, 1.0)) is None
+    assert server_figures([Scrape.of(0.0, ""), Scrape.of(1.0, "")], Window(0.0, 1.0)) is not None
 
 
 def test_of_a_server_that_was_started_again_nothing_is_told() -> None:
     texts = ["a_total 9\ng 3", "a_total 12\ng 1", "a_total 2\ng 1"]
-    scrapes = [Scrape(float(at), text) for at, text in enumerate([*texts, "a_total 40"])]
+    scrapes = [Scrape.of(float(at), text) for at, text in enumerate([*texts, "a_total 40"])]
     assert not was_restarted(scrapes[:2]) and was_restarted(scrapes)
     assert server_figures(scrapes[:2], Window(0.0, 3.0)) is not None and server_figures(scrapes, Window(0.0, 3.0)) is None
 

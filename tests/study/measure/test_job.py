@@ -145,6 +145,36 @@ def test_a_trace_that_does_not_fit_says_how_it_would(model: str, tmp_path: Path)
     assert run(asked(scale=0.25), Watchers(lambda line: None)).result.samples[0].num_prompt == 250
 
 
+def test_a_trace_that_does_not_fit_further_down_is_refused_before_anything_is_sent(
+        model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.study.measure.client.drive.DEPTH", 1)
+    monkeypatch.setattr("penstock.study.measure.client.inside.Inside.send", lambda *_: pytest.fail("it was sent"))
+    rows = ((8, [0]), (8, [1]), (500, [2]), (300, [3]))
+    (tmp_path / "trace").write_text("".join(
+        json.dumps({"timestamp": 10 * at, "input_length": length, "output_length": 2, "hash_ids": ids}) + "\n"
+        for at, (length, ids) in enumerate(rows)))
+    options = TraceOptions(str(tmp_path / "trace"))
+    given = job(model, Replay(ReplayOptions()), num=4, dataset=lambda writer, seed: Mooncake(options, writer, seed))
+    with pytest.raises(UsageError, match="the longest request of the trace has a prompt of 500 tokens.*; the context holds 256.*scale=0.5"):
+        run(given, Watchers(lambda line: None))
+
+
+def test_a_search_asks_each_line_of_a_file_once(model: str, tmp_path: Path) -> None:
+    """Which a prefix cache would know the second time."""
+    lines = [{"prompt": [number // 16 + 5, number % 16 + 5] * 16, "max_tokens": 2} for number in range(100)]
+
+    def search(count: int) -> Any:
+        (tmp_path / "asked").write_text("".join(json.dumps(line) + "\n" for line in lines[:count]))
+        given = job(model, Poisson(RateOptions(1)), num=4, slo=parse_slo("e2e=1us"), search=Search(start_rate=500.0),
+                    dataset=lambda writer, seed: Jsonl(JsonlOptions(str(tmp_path / "asked")), writer, seed))
+        return run(given, Watchers(lambda line: None))
+
+    long, short = search(100), search(6)
+    assert len(long.search) > 4 and not any(probe.result.figures.rates.cached_share for probe in long.search)
+    assert any(probe.result.figures.rates.cached_share for probe in short.search)
+    assert [any("was used up" in note for note in report.result.notes) for report in (long, short)] == [False, True]
+
+
 def test_a_search_in_process(model: str) -> None:
     said: list[str] = []
     given = job(model, Poisson(RateOptions(1)), num=4, slo=parse_slo("e2e=1us"), search=Search(start_rate=500.0))

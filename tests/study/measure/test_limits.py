@@ -7,6 +7,7 @@ from unittest.mock import ANY
 
 import pytest
 
+from penstock.compute.steptime import CODES
 from penstock.core.errors import CapacityError, PenstockError
 from penstock.core.hardware import Point, Processor, hardware_of, limits_file, read_limits
 from penstock.serve.engine.machine import native_build, processor
@@ -22,6 +23,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 HERE = Processor("box", 4, ("avx2",))
+POINTS = [(form, 256, 16) for form in ("bf16", *CODES)]
 RATES = {"fp32": 1e11, "bf16": 2e11, "int16": 2e11, "int8": 4e11}
 
 
@@ -48,10 +50,10 @@ class Fake:
 
     def products(self, threads: int) -> dict[Point, float]:
         self.multiplied += 1
-        return {("bf16", 256, 16): threads * 1e11 / self.multiplied}
+        return dict.fromkeys(POINTS, threads * 1e11 / self.multiplied)
 
     def exposed(self, threads: int, products: Mapping[Point, float], largest: float) -> dict[Point, float]:
-        assert products == {("bf16", 256, 16): threads * 1e11}
+        assert products == dict.fromkeys(POINTS, threads * 1e11)
         shares = {8 * MIB: 0.5, 128 * MIB: 0.8}
         return {("bf16", size, 16): share for size, share in shares.items() if size <= largest}
 
@@ -148,8 +150,8 @@ def test_products_that_end_late_are_measured_with_one_thread_too() -> None:
             return super().products(threads)
 
     found = run(Slow())
-    assert found.one_thread.products == {("bf16", 256, 16): 0.5e11}
-    assert hardware_of(json.loads(json.dumps(found.as_json())), 1).products == {"bf16": {256: {16: 0.5e11}}}
+    assert found.one_thread.products == dict.fromkeys(POINTS, 0.5e11)
+    assert hardware_of(json.loads(json.dumps(found.as_json())), 1).products["bf16"] == {256: {16: 0.5e11}}
 
 
 def test_what_json_says_is_what_was_measured() -> None:
@@ -221,7 +223,7 @@ def test_what_is_broken_is_measured_again(tmp_path: Path) -> None:
 
 def test_the_better_of_two_measurements_of_products_counts() -> None:
     found = run(Fake())
-    assert found.hardware.products == {"bf16": {256: {16: 4e11}}} and found.one_thread.products == {("bf16", 256, 16): 0.5e11}
+    assert found.hardware.products["bf16"] == {256: {16: 4e11}} and found.one_thread.products == dict.fromkeys(POINTS, 0.5e11)
 
 
 def test_what_products_take_longer_for_reading_is_measured_at_their_best_rates(tmp_path: Path) -> None:
@@ -280,6 +282,18 @@ def test_what_was_kept_without_products_is_read_and_measured_again_by_who_can(tm
     assert limits_of_this_machine(None, False, said.append, environ, doubtful).doubts
     assert said[0].endswith("lacks the rate of products in each weight format") and "kept in" in said[-1]
     assert limits_of_this_machine(None, False, said.append, environ, Fake()).one_thread.products
+
+
+def test_formats_that_were_not_measured_then_are_measured_now(tmp_path: Path) -> None:
+    environ, said = {"XDG_CACHE_HOME": str(tmp_path)}, list[str]()
+    limits_of_this_machine(None, False, said.append, environ, Fake())
+    file = limits_file(tmp_path / "penstock", processor())
+    told = json.loads(file.read_text())
+    del told["product_ops_per_s"]["int8 by 32"], told["product_ops_per_s"]["int6 by 16"]
+    file.write_text(json.dumps(told))
+    said.clear()
+    assert limits_of_this_machine(None, False, said.append, environ, Fake()).all_threads.products.keys() == set(POINTS)
+    assert said[0].endswith("lacks the rate of products in int8 by 32, int6 by 16") and "kept in" in said[-1]
 
 
 def test_what_no_memory_is_left_for_is_not_measured_anew_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

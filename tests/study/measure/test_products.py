@@ -1,15 +1,24 @@
 """Products are timed through the backend's own kernels, in every weight format."""
 import pytest
 
+from penstock.compute.steptime import CODES, product_form
 from penstock.study.measure import products
-from penstock.study.measure.products import FORMATS, INNER, ROWS, STREAMED, STREAMED_ROWS, exposed_reading, product_rates
+from penstock.study.measure.products import FORMATS, GROUPED, INNER, ROWS, STREAMED, STREAMED_ROWS, exposed_reading, product_rates
 
 
 def test_every_format_is_measured_with_few_rows_and_many() -> None:
     pytest.importorskip("penstock._native", reason="the native module is not installed")
     found = product_rates(1)
-    assert list(found) == [(form, inner, rows) for form in FORMATS for inner in INNER for rows in ROWS]
+    assert list(found) == [
+        (form, inner, rows) for form in FORMATS for inner in INNER if inner == max(INNER) or form not in GROUPED for rows in ROWS]
     assert all(1e6 < rate < 1e15 for rate in found.values())
+
+
+def test_formats_are_called_by_what_chooses_their_kernels() -> None:
+    codings = {form: coding for form, (coding, _, rounds) in FORMATS.items() if coding is not None and not rounds}
+    assert codings.keys() == set(CODES)
+    for form, coding in codings.items():
+        assert product_form(coding, max(INNER)) == form
 
 
 def test_what_reading_adds_is_a_share_of_its_time(monkeypatch: pytest.MonkeyPatch) -> None:

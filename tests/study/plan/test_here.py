@@ -71,7 +71,8 @@ def test_products_are_as_fast_as_they_were_measured_to_be(
         assert row.ttft_s is not None
         return row.ttft_s
 
-    half = replace(MACHINE, products={form: {256: {256: MACHINE.ops_per_s[dtype] / 2}}})
+    rates = {each: {256: {256: MACHINE.ops_per_s.get(each, 4e11)}} for each in (*here.PLAIN, *here.CODED)}
+    half = replace(MACHINE, products=rates | {form: {256: {256: MACHINE.ops_per_s[dtype] / 2}}})
     peak, reached = ttft_s(MACHINE), ttft_s(half)
     assert 1.6 * peak < reached < 2 * peak
     assert ttft_s(half, f"ops.{dtype}={2 * MACHINE.ops_per_s[dtype]:g}") == pytest.approx(
@@ -83,7 +84,15 @@ def test_limits_without_the_rate_of_plain_arithmetic_are_measured_again() -> Non
         here.told_here(limits=replace(MACHINE, ops_per_s={"bf16": 1e11}))
 
 
+def test_limits_without_all_formats_are_measured_again() -> None:
+    rates = {form: {256: {256: 1e11}} for form in (*here.PLAIN, "int8", "int4")}
+    with pytest.raises(UsageError, match="products in int8 by 32, int6 by 32, int4 by 32, int6 by 16, int4 by 16.*limits --fresh"):
+        here.told_here(limits=replace(MACHINE, products=rates))
+
+
 def test_codes_that_are_computed_as_words_reach_a_share_of_their_rate() -> None:
     words = {"fp32": 1.0, "bf16": 2.0, "int16": 4.0, "int8": 8.0}
-    found = here.by_rows({form: {256: {1: 1.0}} for form in ("fp32", "bf16", "int8", "int4:activations=int8", "unheard of")}, words)
-    assert {form: of[256][1] for form, of in found.items()} == {"fp32": 1.0, "bf16": 0.5, "int8": 0.25, "int4:activations=int8": 0.125}
+    forms = ("fp32", "bf16", "int8 by 32", "int4:activations=int8", "unheard of")
+    found = here.by_rows({form: {256: {1: 1.0}} for form in forms}, words)
+    assert {form: of[256][1] for form, of in found.items()} == {
+        "fp32": 1.0, "bf16": 0.5, "int8 by 32": 0.25, "int8 by 32:activations=int8": 0.125, "int4:activations=int8": 0.125}

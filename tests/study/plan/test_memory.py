@@ -5,8 +5,10 @@ import pytest
 
 from penstock.compute.steptime import Split
 from penstock.core.catalogue.read import Catalogue
+from penstock.core.config import EngineConfig
 from penstock.core.errors import UsageError
 from penstock.serve.engine import build
+from penstock.serve.engine.resolve import activation_bytes
 from penstock.study.plan.memory import gb, room
 from penstock.study.plan.model import Stored, WeightFormat, weight_format
 from penstock.study.plan.request import model_of
@@ -125,3 +127,14 @@ def test_a_checkpoint_in_fp8_is_planned_with_as_it_is() -> None:
 def test_stages_that_layers_do_not_divide_into_are_rounded_up() -> None:
     part, model = CATALOGUE.part("h100-sxm"), stored("llama-2-70b")
     assert room(model, part, Split(1, 3), 512).kv_bytes_per_token == pytest.approx(model.kv_bytes_per_token * 27 / 80)
+
+
+def test_steps_on_processors_take_what_the_engine_counts() -> None:
+    """More rows than a floor is for; the planner counts logits of fewer."""
+    config = EngineConfig(model="rill", backend="cpu", max_num_batched_tokens=16_384)
+    pytest.importorskip("penstock._native")
+    chosen = build.choose(config, build.find(config))
+    counted = activation_bytes(config, model_of("rill").spec, chosen.holding.held)
+    space = room(stored("rill"), CATALOGUE.part("epyc-9654"), Split(), 16_384)
+    assert 100e6 < space.activations == pytest.approx(counted, rel=0.05)
+    assert room(stored("rill"), CATALOGUE.part("epyc-9654"), Split(), 16).activations >= 64 << 20

@@ -8,21 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from penstock.compute.backends.contract import Batch, KVLayout, Outputs
-from penstock.compute.backends.cpu.layout import PANEL, matrix_layout, places, width
+from penstock.compute.backends.contract import MOST_SPARE, Batch, KVLayout, Outputs
+from penstock.compute.backends.cpu.layout import LANES, PANEL, matrix_layout, places, row_bytes, width
 from penstock.compute.backends.cpu.lower import lower
 from penstock.compute.backends.cpu.packer import Packer
 from penstock.compute.backends.cpu.sampling import NativeSampling
 from penstock.compute.backends.packed import PackedCache
 from penstock.compute.native import native_module
-from penstock.compute.ops import check_served
-from penstock.compute.program import Program, WeightSpec
+from penstock.compute.ops import check_served, unserved
+from penstock.compute.program import KVSpec, Program, WeightSpec
+from penstock.compute.steptime import ROUNDED, product_form
 from penstock.compute.weight import Coded, Form, Given, most_coded
 from penstock.core.errors import UsageError
+from penstock.core.modelspec import DTYPE_BYTES
 from penstock.core.needs import Caps
 
 Array = Any
-MOST_SPARE, SMALL_SPARE = 256, 1 << 24  # rows of logits whose memory is kept for another step, or bytes
+SMALL_SPARE = 1 << 24  # bytes of logits whose memory is kept for another step, however many rows they are
 SPARE_ROOM, ROOMY = 1.25, 2  # times the rows that memory has room for when it is new; and at most, to be taken again, unless it is small
 LEAST_SHARE = 1 << 18  # half of rill's largest matrix, whose steps two threads make 1.3 times as fast as one
 ROUNDS = {"": False, "int8": True}  # activations -> whether rows are rounded
@@ -90,6 +92,14 @@ class Cpu:
             return prod(weight.shape[:-1]) * -(-weight.shape[-1] // PANEL) * PANEL * 4
         return matrix_layout(weight, form, self._weights_dtype, gated=False).num_bytes
 
+    def kv_token_bytes(self, kv: KVSpec) -> int:
+        """A head's keys, and its values, are whole vectors (Cache::padded of csrc/cache.h); what both are made of is not kept here."""
+        dim = -(-kv.head_dim // LANES) * LANES if kv.parts == 2 else kv.head_dim
+        return kv.parts * kv.num_layers * kv.num_kv_heads * dim * DTYPE_BYTES[self.dtype]
+
+    def row_bytes(self, program: Program) -> int:
+        return 0 if unserved(program) else row_bytes(program)
+
     def check(self, program: Program, forms: Mapping[str, Form]) -> None:
         if not self._options.dequantize:
             return
@@ -107,6 +117,14 @@ class Cpu:
             return "int8"
         fields = matrix_layout(coded.weight, coded.coding, self._weights_dtype, gated=False).fields()
         return str(self._native.rows_for_codes(self._kernels, fields, self._options.dequantize))
+
+    def product_format(self, coded: Coded | None) -> str:
+        if coded is None:
+            return self.compute_type(None)
+        layout = matrix_layout(coded.weight, coded.coding, self._weights_dtype, gated=False)
+        if self._options.dequantize and layout.may_be_dequantized:
+            return ""
+        return f"{product_form(coded.coding, coded.weight.shape[-1])}{ROUNDED['int8'] if self._int8 else ''}"
 
     def load(self, program: Program, weights: Mapping[str, Given], kv: KVLayout, threads: int | None = None,
              cache: PackedCache | None = None) -> Loaded:
@@ -127,11 +145,10 @@ class Cpu:
         packer.fill(cache)
         for native in natives:
             model.add_op(packer.fields(native, buffers))
-        value_bytes = 2 if self.dtype == "bfloat16" else 4
-        per_token = 2 * program.kv.num_layers * program.kv.num_kv_heads * program.kv.head_dim * value_bytes
         logits = program.outputs["logits"]
-        return Loaded(program, kv, model, buffers, buffers[logits], width(program, logits, natives)[0], model.weight_bytes(), per_token,
-                      self.compute_type(most_coded(program, packer.forms)), NativeSampling(self._native, model))
+        return Loaded(program, kv, model, buffers, buffers[logits], width(program, logits, natives)[0], model.weight_bytes(),
+                      self.kv_token_bytes(program.kv), self.compute_type(most_coded(program, packer.forms)),
+                      NativeSampling(self._native, model))
 
     def _pool_of(self, count: int) -> Any:
         """The threads of all programs that this backend runs: one pool, if they are to have as many. Raises UsageError for more than the

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.compute.backends.cpu.lower import Native
+from penstock.compute.backends.cpu.lower import Native, lower
 from penstock.compute.program import Program, WeightSpec
 from penstock.compute.quant.codes import FACTOR_BYTES, MULTIPLES, SCALE_BYTES, UNIT_BYTES
 from penstock.compute.weight import Form
@@ -15,6 +15,7 @@ F32, F16, BF16, I8, I6, I4 = "f32", "f16", "bf16", "i8", "i6", "i4"  # csrc/layo
 FORMATS = {"float32": F32, "float16": F16, "bfloat16": BF16}
 PANEL, LANES, LINE = 64, 16, 64  # columns of a panel, of a vector; bytes of a cache line
 CODED = {8: I8, 6: I6, 4: I4}
+ROW_PADDING = 64  # bytes
 BITS = {F32: 32, F16: 16, BF16: 16} | {form: bits for bits, form in CODED.items()}
 STEPS = {F32: 1, F16: 1, BF16: 32, I8: 4, I6: 16, I4: 8}  # what k is filled up to; bf16: a whole AMX tile
 
@@ -50,6 +51,20 @@ def width(program: Program, name: str, natives: Sequence[Native]) -> tuple[int, 
     for size in shape[1:]:
         count *= int(size)
     return count, shape[0] == "L"
+
+
+def row_bytes(program: Program) -> int:
+    """What a step keeps for each row: numbers in places (csrc/step.cpp), the operand of the widest product, as often as a row is sent to
+    experts (Model::shared_operand_), and what experts make of it (csrc/experts.cpp). Logits are not counted."""
+    natives = lower(program)
+    widest: dict[int, int] = {}
+    for name, place in places(natives, tuple(program.outputs.values()), program.inputs).items():
+        count, by_logits = width(program, name, natives)
+        widest[place] = max(widest.get(place, 0), 0 if by_logits else count)
+    sent = {op.weights: int(program.buffers[op.inputs[1]][1]) for op in program.ops if op.kind == "moe_experts"}
+    made = max((times * sum(program.weights[down].shape[-2:]) for (_, down, *_), times in sent.items()), default=0)
+    inner = max(weight.shape[-1] for weight in program.weights.values() if len(weight.shape) > 1 and not weight.bias)
+    return 4 * (sum(widest.values()) + made) + max(sent.values(), default=1) * (4 * inner + ROW_PADDING)
 
 
 @dataclass(frozen=True, slots=True)

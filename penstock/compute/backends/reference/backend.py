@@ -14,7 +14,7 @@ from penstock.compute.backends.reference import attention, kernels
 from penstock.compute.backends.reference.arrays import Arrays, make_arrays
 from penstock.compute.backends.reference.kernels import Experts
 from penstock.compute.ops import OPS, check_served
-from penstock.compute.program import Op, Program, WeightSpec
+from penstock.compute.program import KVSpec, Op, Program, WeightSpec
 from penstock.compute.quant.codes import Coding
 from penstock.compute.weight import Coded, Form, Given, most_coded, weight_of
 from penstock.core.hardware import COMPUTE_TYPES
@@ -90,11 +90,25 @@ class Reference:
     def held_bytes(self, weight: WeightSpec, form: Form) -> int:
         return math.prod(weight.shape) * self.arrays.itemsize
 
+    def kv_token_bytes(self, kv: KVSpec) -> int:
+        return kv.num_layers * kv.values_per_token * self.arrays.itemsize
+
+    def row_bytes(self, program: Program) -> int:
+        live = most = sum(_row_values(program, name) for name in program.inputs)
+        for op, dead in zip(program.ops, last_uses(program), strict=True):
+            live += sum(_row_values(program, name) for name in op.outputs)
+            most = max(most, live)
+            live -= sum(_row_values(program, name) for name in dead)
+        return most * self.arrays.itemsize
+
     def check(self, program: Program, forms: Mapping[str, Form]) -> None:
         """All options change something."""
 
     def compute_type(self, coded: Coded | None) -> str:
         return COMPUTE_TYPES[self.dtype]
+
+    def product_format(self, coded: Coded | None) -> str:
+        return ""
 
     def load(self, program: Program, weights: Mapping[str, Given], kv: KVLayout, threads: int | None = None,
              cache: PackedCache | None = None) -> Loaded:
@@ -118,7 +132,7 @@ class Reference:
             kernels.block_rows(arrays.xp, matrices(program, taken)), compute_type=self.compute_type(most_coded(program, codings)),
             narrowed=frozenset(codings if self._narrows else ()))
         loaded.weight_bytes = sum(arrays.nbytes(w) for w in taken.values())
-        loaded.kv_bytes_per_token = 2 * len(layers) * shape[1] * shape[2] * arrays.itemsize
+        loaded.kv_bytes_per_token = self.kv_token_bytes(program.kv)
         return loaded
 
     def step(self, loaded: Loaded, batch: Batch) -> Outputs:
@@ -214,6 +228,11 @@ def last_uses(program: Program) -> list[tuple[str, ...]]:
     """For each op, the buffers that no later op touches."""
     last = {name: i for i, op in enumerate(program.ops) for name in (*op.inputs, *op.outputs)}
     return [tuple(dict.fromkeys(name for name in (*op.inputs, *op.outputs) if last[name] == i)) for i, op in enumerate(program.ops)]
+
+
+def _row_values(program: Program, name: str) -> int:
+    rows, *sizes = program.buffers[name]
+    return math.prod(map(int, sizes)) if rows == "T" and sizes else 0
 
 
 def _embed(run: Step, op: Op, inputs: list[Array], weights: list[Array]) -> Array:

@@ -11,7 +11,7 @@ from penstock.core.types import SamplingParams
 from penstock.serve.api.parts import Desk
 from penstock.serve.api.rendering import Conversation, Rendered, check_number, converse, knows_developer, render
 from penstock.serve.api.responses.functions import read_functions
-from penstock.serve.api.responses.items import Item, calls_of, read_items
+from penstock.serve.api.responses.items import Item, is_cut_off, read_items
 from penstock.serve.api.responses.store import Kept
 from penstock.serve.api.responses.transcript import transcribed
 from penstock.serve.api.schema import MAX_LOGPROBS, Received, Streaming, read_params
@@ -49,10 +49,12 @@ def read_asked(desk: Desk, received: Received, before: Kept | None, made: str) -
     """`before`: what the request continues. `made`: ends ids of items that came without. Raises RequestError for what cannot be obeyed."""
     body = received.body
     check_number(desk, body, "input")
-    earlier: list[Item] = [] if before is None else [*json.loads(before.items), *json.loads(before.answer)["output"]]
-    items = read_items(body, calls_of(earlier), made)
+    kept: list[Item] = [] if before is None else [*json.loads(before.items), *json.loads(before.answer)["output"]]
+    earlier = [item for item in kept if not is_cut_off(item)]
+    items = read_items(body, earlier, made)
     developer = "developer" if knows_developer(desk) else "system"
-    places = [f"item {at} of previous_response_id" for at in range(len(earlier))] + [f"input[{at}]" for at in range(len(items))]
+    places = [f"item {at} of previous_response_id" for at, item in enumerate(kept) if not is_cut_off(item)]
+    places += [f"input[{at}]" for at in range(len(items))]
     transcript = transcribed(zip(places, [*earlier, *items], strict=True), developer)
     messages, places = transcript.messages, transcript.places
     values = Values(body)

@@ -1,5 +1,5 @@
 """Items of `input`: every key known, every value of the right type, nothing that a prompt could not show; and as they are stored."""
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from penstock.core import strict_json
@@ -22,12 +22,14 @@ COMMON = frozenset({"type", "id", "status"})
 PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}
 
 
-def read_items(body: Mapping[str, Any], called: Iterable[str], made: str) -> list[Item]:
-    """What `input` holds, each item with an id. `called`: call_ids of earlier responses. `made`: ends ids of items that came without.
+def read_items(body: Mapping[str, Any], earlier: Sequence[Item], made: str) -> list[Item]:
+    """What `input` holds, each item with an id that no other has, `earlier` ones included. `made`: ends ids of items that came without, or
+    with one that is taken.
 
     Raises RequestError(param="input...") naming the first item and key at fault.
     """
-    given, known = body.get("input"), set(called)
+    given, taken = body.get("input"), {item["id"] for item in earlier}
+    known = {item["call_id"] for item in earlier if item["type"] == "function_call"}
     if isinstance(given, str):
         given = [{"role": "user", "content": given}]
     if not isinstance(given, list) or not given:
@@ -42,7 +44,10 @@ def read_items(body: Mapping[str, Any], called: Iterable[str], made: str) -> lis
             known.add(item["call_id"])
         if kind == "function_call_output" and item["call_id"] not in known:
             raise refuse(f"{where}.call_id", f"is {show(item['call_id'])}, which no function_call before it has")
-        items.append({"id": f"{PREFIXES[kind]}_{made}-in{at}", "type": kind, "status": "completed"} | present(item))
+        name = item.get("id")
+        name = name if name and name not in taken else f"{PREFIXES[kind]}_{made}-in{at}"
+        taken.add(name)
+        items.append({"id": name, "type": kind, "status": "completed"} | present({**item, "id": name}))
     return items
 
 
@@ -81,6 +86,8 @@ def check_call(item: Item, where: str) -> None:
     for key in ("call_id", "name", "arguments"):
         if not isinstance(item.get(key), str):
             raise values.refuse(key, "a string")
+    if is_cut_off(item):
+        raise refuse(f"{where}.arguments", "is not whole, because the call was cut off; leave the item out")
     try:
         arguments = strict_json.DECODER.decode(item["arguments"] or "{}")
     except (ValueError, RecursionError) as error:
@@ -141,5 +148,14 @@ def listed(item: Item) -> Item:
     return item
 
 
-def calls_of(items: Iterable[Item]) -> list[str]:
-    return [item["call_id"] for item in items if item["type"] == "function_call"]
+def is_cut_off(item: Item) -> bool:
+    """Whether it is a call whose arguments never ended."""
+    return item["type"] == "function_call" and item.get("status") == "incomplete" and not is_json(item["arguments"])
+
+
+def is_json(text: str) -> bool:
+    try:
+        strict_json.DECODER.decode(text)
+    except (ValueError, RecursionError):
+        return False
+    return True

@@ -197,14 +197,18 @@ class Connections:
         self._opening: asyncio.Task[None] | None = None
         self.num_again = 0  # requests that a closed connection took with it, and another one carried
 
-    async def exchange(self, request: bytes, reply: Reply, on_body: OnBody, on_sent: Callable[[], None]) -> None:
-        """One request and its reply. A kept connection that the server had closed meanwhile is replaced once. Raises OSError, BadAnswer."""
+    async def exchange(self, request: bytes, reply: Reply, on_body: OnBody, on_sent: Callable[[float], None]) -> None:
+        """One request and its reply. `on_sent` is told the seconds that connecting took. A kept connection that the server had closed
+        meanwhile is replaced once. Raises OSError, BadAnswer."""
         self._num_busy += 1
+        connect_s = 0.0
         try:
             while True:
+                began_s = self._now()
                 connection = await self._take()
+                connect_s += self._now() - began_s
                 was_kept = connection.kept
-                on_sent()
+                on_sent(connect_s)
                 try:
                     await connection.send(request, reply, on_body)
                     break

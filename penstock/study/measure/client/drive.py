@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.core.errors import RequestError
+from penstock.core.errors import PenstockError, RequestError
 from penstock.study.digits import rounded_down
 from penstock.study.measure.client.openai import TOO_LONG, Ask
 from penstock.study.measure.client.target import Stopwatch, Target
@@ -17,7 +17,7 @@ DEPTH = 4096  # requests that are prepared ahead
 AHEAD_S = 5.0  # for which they are before the load begins, where nobody knows how many it takes
 SPARE_S = 0.004  # before a request is due, in which another may be prepared
 TICK_S = 0.005
-UNANSWERED_S = 0.1  # until a user of a closed loop whom no server answered asks again
+UNANSWERED_S = 0.1  # at least, until a user of a closed loop whose request failed asks again
 SHORTER = ("of a trace, a smaller scale=... in --dataset makes prompts and answers shorter, max_input=TOKENS and max_output=TOKENS leave "
            "out those that are longer")
 
@@ -43,12 +43,12 @@ class Extent:
 class Ready:
     at_s: float
     session: Session
-    prepared: Any  # the first turn
+    prepared: Any  # the first turn, or the RequestError of one that cannot be
 
 
 class Ahead:
     """Sessions in their order, the next ones already prepared. `is_recorded`: whether they are of a trace. `too_late_s`: when the first one
-    is due that the extent has no time for."""
+    is due that the extent has no time for. `broken`: why there are no more, where that was found out while load was put on."""
 
     def __init__(self, schedule: Iterator[tuple[float, Session]], target: Target, extent: Extent) -> None:
         self._schedule, self._target, self._extent = schedule, target, extent
@@ -56,14 +56,29 @@ class Ahead:
         self._num_taken = 0
         self.is_recorded = False
         self.too_late_s: float | None = None
+        self.broken: PenstockError | None = None
+        self._begun = False
         self._ended = False
         self._dry = False  # the schedule had no more
         self._until_s: float | None = None  # until when more are prepared than are known to be needed
 
+    def begin(self) -> None:
+        """Load is put on from here on: what is wrong with a session that is prepared later does not take the others with it."""
+        self._begun = True
+
     def fill(self) -> bool:
-        """Prepares one more; False when there are enough, or no more."""
+        """Prepares one more; False when there are enough, or no more. Raises PenstockError before load is put on."""
         if self._ended or len(self._ready) >= DEPTH:
             return False
+        try:
+            return self._fill()
+        except PenstockError as error:
+            if not self._begun:
+                raise
+            self._ended, self.broken = True, error
+            return False
+
+    def _fill(self) -> bool:
         most, seconds = self._extent.num_sessions, self._extent.seconds
         wanted = most is None or self._num_taken < most
         found = next(self._schedule, None) if wanted else None
@@ -78,10 +93,13 @@ class Ahead:
         return True
 
     def _prepared(self, session: Session) -> Any:
-        """Raises RequestError as the target does; of a trace's request that is too long, with what makes it shorter."""
+        """Before load is put on, raises RequestError as the target does; of a trace's request that is too long, with what makes it
+        shorter. From then on such a request fails alone."""
         try:
             return self._target.prepare(first_ask(session))
         except RequestError as error:
+            if self._begun:
+                return error
             if error.code != TOO_LONG or session.at_s is None:
                 raise
             told = shorter(session, self._target.max_model_len)
@@ -99,7 +117,10 @@ class Ahead:
     def is_left(self) -> bool:
         """Whether a recording has more sessions than were asked for by number. Takes one of them."""
         most = self._extent.num_sessions
-        found = next(self._schedule, None) if most is not None and self._num_taken >= most else None
+        try:
+            found = next(self._schedule, None) if most is not None and self._num_taken >= most else None
+        except PenstockError:
+            return False  # what was not asked for may be broken
         return found is not None and found[1].at_s is not None
 
     def lacked(self) -> int | None:
@@ -150,17 +171,20 @@ class Lag:
 
 
 class Driver:
-    """`samples` grows while `run` runs, by each request that is sent; `ended` by those that were answered or failed, in that order."""
+    """`samples` grows while `run` runs, by each request that is sent; `ended` by those that were answered or failed, in that order, which
+    are counted beside it."""
 
     def __init__(self, target: Target, watch: Stopwatch) -> None:
         self.samples: list[Sample] = []
         self.ended: list[Sample] = []
+        self.num_answered = self.num_refused = self.num_tokens = 0
         self.lag = Lag()
         self._target, self._watch = target, watch
 
     async def run(self, ahead: Ahead, users: int | None, extent: Extent) -> None:
-        """Until every session that began has ended. Raises PenstockError for a request that cannot be prepared."""
+        """Until every session that began has ended. Raises PenstockError for a request that cannot be prepared before the first is due."""
         ahead.fill_all(users)
+        ahead.begin()
         self._watch.start()
         self.lag.start()
         try:
@@ -207,8 +231,11 @@ class Driver:
         ready: Ready | None = first
         while ready is not None:
             last = await self._session(ready, self._watch())
-            if not last.ok and last.status is None:
-                await asyncio.sleep(UNANSWERED_S)
+            if not last.ok:
+                wait_s = max(UNANSWERED_S, last.retry_after_s)
+                if extent.seconds is not None and self._watch() + wait_s >= extent.seconds:
+                    return
+                await asyncio.sleep(wait_s)
             ready = self._next(ahead, extent)
 
     def _next(self, ahead: Ahead, extent: Extent) -> Ready | None:
@@ -232,11 +259,17 @@ class Driver:
                 sample.fail(str(prepared), self._watch())
             else:
                 text = await self._target.send(prepared, sample, keep_text=goes_on and turn.answer is None)
-            self.ended.append(sample)
+            self._count(sample)
             if not sample.ok:
                 break
             history.append({"role": "assistant", "content": text if turn.answer is None else turn.answer})
         return sample
+
+    def _count(self, sample: Sample) -> None:
+        self.ended.append(sample)
+        self.num_answered += sample.ok
+        self.num_refused += sample.refused
+        self.num_tokens += sample.num_output or 0
 
     def _prepared(self, ask: Ask) -> Any:
         """Of a later turn: a conversation may outgrow the context, and fails alone then."""

@@ -169,9 +169,12 @@ def sampling(more: Mapping[str, Any], num_output: int | None, vocab_size: int) -
 
 async def play(inner: Inner, schedule: Iterator[tuple[float, Session]], users: int | None, extent: Extent) -> list[Sample]:
     """Asks for a schedule's sessions greedily, in answers of exactly the tokens asked for. `users` None: each at its time. Raises
-    PenstockError for a request that cannot be prepared."""
+    PenstockError for a session that cannot be made, or the first request that cannot be prepared."""
     watch = Stopwatch(asyncio.get_running_loop().time)
     target = Inside(inner, watch, Wish(more={"temperature": 0.0}))
     driver = Driver(target, watch)
-    await driver.run(Ahead(schedule, target, extent), users, extent)
+    ahead = Ahead(schedule, target, extent)
+    await driver.run(ahead, users, extent)
+    if ahead.broken is not None:
+        raise ahead.broken
     return driver.samples

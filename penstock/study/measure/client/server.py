@@ -1,7 +1,7 @@
 """A server that speaks OpenAI's HTTP API, as a target."""
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,7 +9,7 @@ from penstock.core.errors import PenstockError, RequestError, UsageError
 from penstock.serve.api.slo import HEADER, WARNING
 from penstock.study.measure.client.connections import Address, Connect, Connections, reason
 from penstock.study.measure.client.events import EventReader
-from penstock.study.measure.client.http import BadAnswer, Reply, request_bytes
+from penstock.study.measure.client.http import BadAnswer, Reply, is_number, request_bytes
 from penstock.study.measure.client.openai import TOO_LONG, Answer, Ask, Wish, body_of, error_text
 from penstock.study.measure.client.target import Stopwatch
 from penstock.study.measure.samples import Sample
@@ -70,12 +70,11 @@ class Server:
             elif reply.status == 200 or len(rest) < MAX_ERROR:
                 rest.extend(body)
 
-        def on_sent() -> None:
-            sample.sent_s = self._watch()
+        def on_sent(connect_s: float) -> None:
+            sample.sent_s, sample.connect_s = self._watch(), connect_s
 
         try:
-            async with asyncio.timeout(self._access.timeout_s):
-                await self._connections.exchange(prepared, reply, on_body, on_sent)
+            await within(self._access.timeout_s, self._connections.exchange(prepared, reply, on_body, on_sent))
         except TimeoutError:
             sample.fail(f"no complete answer within {self._access.timeout_s:g} s", self._watch())
             return ""
@@ -83,6 +82,7 @@ class Server:
             sample.fail(reason(error), self._watch())
             return ""
         sample.status, sample.end_s = reply.status, self._watch()
+        sample.retry_after_s = retry_after_of(reply)
         self._warning = reply.headers.get(WARNING, self._warning)
         self._judge(answer, sample, bytes(rest))
         return answer.text
@@ -94,8 +94,7 @@ class Server:
         if told is not None:
             headers["Content-Type"] = "application/json"
         request = request_bytes(method, self._access.address.root + path, headers, body)
-        async with asyncio.timeout(FETCH_S):
-            await self._connections.exchange(request, reply, lambda _, found, __: rest.extend(found), lambda: None)
+        await within(FETCH_S, self._connections.exchange(request, reply, lambda _, found, __: rest.extend(found), lambda _: None))
         return reply.status, bytes(rest)
 
     async def metrics(self) -> str | None:
@@ -150,6 +149,23 @@ class Server:
             sample.uncounted = True
         if sample.error is None and sample.num_output is None and sample.last_s is None:
             sample.error = "the answer has no tokens"
+
+
+async def within(seconds: float, work: Coroutine[Any, Any, None]) -> None:
+    """Raises TimeoutError when the seconds are over, and for nothing else: a connection that the kernel gives up on is an OSError too."""
+    try:
+        async with asyncio.timeout(seconds):
+            await work
+    except TimeoutError as error:
+        if error.errno is None:
+            raise
+        raise ConnectionError(error.errno, error.strerror) from None
+
+
+def retry_after_of(reply: Reply) -> float:
+    """The seconds in which the server wants to be left alone; 0 where it does not say, or gives a date."""
+    told = reply.headers.get("retry-after", "")
+    return float(told) if is_number(told) else 0.0
 
 
 def said(body: bytes) -> str:

@@ -91,9 +91,9 @@ class ShareGpt:
                     return
 
     def _length(self, answer: str) -> int:
-        counted = self._writer.count(answer)
+        counted, added = self._writer.count(answer), self._writer.count("")  # what a tokenizer adds, no model writes
         self._uncounted |= counted is None
-        length = max(1, self._options.output if counted is None else counted)
+        length = max(1, self._options.output if counted is None else counted - (added or 0))
         return min(length, self._options.max_output) if self._options.max_output else length
 
 

@@ -23,7 +23,9 @@ from penstock.study.measure.client.target import Stopwatch
 from penstock.study.measure.interrupt import undisturbed
 from penstock.study.measure.load import Dataset, Writer
 from penstock.study.measure.metrics import Figures, figures
+from penstock.study.measure.onward import Onward, reads
 from penstock.study.measure.result import Overhead, Probe, Result
+from penstock.study.measure.samples import Sample
 from penstock.study.measure.series import series
 from penstock.study.measure.slo import Slo
 from penstock.study.measure.statistics import Distribution
@@ -41,6 +43,7 @@ from penstock.study.plan.tune.setting import Setting
 from penstock.study.plan.tune.traffic import CutFrom, Traffic
 
 BUSY, WRITTEN = "penstock_step_seconds_total", "penstock_generation_tokens_total"
+BURST = 2.0  # times what is served, above which requests that keep the SLO only do so because no more follow them
 NOBODY = Overhead(Distribution(), Distribution(), 0.0)  # a twin has no client
 
 
@@ -121,12 +124,16 @@ class Engines:
             return self._played(config, rate)
         self._calibration(config.quant)  # which runs an engine on a loop of its own, so not within the search's
 
+        served: dict[float, float] = {}  # share of each rate
+
         async def attempt(rate: float, number: int) -> Result:
-            return Result(self._figures(config, self._calls(rate), rate)[0], series(()), None, None, None, NOBODY, (), ())
+            found, _, served[rate] = self._figures(config, self._calls(rate), rate)
+            kept = found if served[rate] * BURST >= 1 else replace(found, goodput=None)
+            return Result(kept, series(()), None, None, None, NOBODY, (), ())
 
         found = asyncio.run(goodput.find(attempt, self.goal.start_rate, self.goal.share))
         best = found.best or min(found.probes, key=lambda probe: probe.rate)
-        return replace(self._played(config, best.rate), rate=best.rate if found.best else 0.0)
+        return replace(self._played(config, best.rate), rate=best.rate * served[best.rate] if found.best else 0.0)
 
     def measured(self, setting: Setting, traffic: str, rate: float | None) -> Score:
         with asyncio.Runner(loop_factory=new_loop) as runner:
@@ -134,13 +141,18 @@ class Engines:
 
     def highest(self, setting: Setting, start_rate: float) -> Score:
         async def searched(inner: Inner, watch: Stopwatch) -> Score:
+            asked = self.traffic
+            onward = Onward(asked.dataset(self._writer(inner), asked.seed)) if reads(asked.dataset, asked.seed) else None
+
             async def attempt(rate: float, number: int) -> Result:
-                return await self._run(inner, watch, f"highest/{number}", rate)
+                return await self._run(inner, watch, f"highest/{number}", rate, onward)
 
             def told(probe: Probe) -> None:
                 self.watchers.say(f"  {probe.rate:.3g} requests/s: {probe.kept:.1%} keep the SLO")
 
             found = await goodput.find(attempt, start_rate, self.goal.share, told)
+            for line in [] if onward is None else onward.repeated():
+                self.watchers.say(f"  {line}")
             best = found.best or min(found.probes, key=lambda probe: probe.rate)
             return replace(scored(best.result), rate=best.rate if found.best else 0.0)
 
@@ -153,15 +165,16 @@ class Engines:
         if not asked:
             raise UsageError(f"no request comes in a run of {self.traffic.extent.seconds or 0:g} s: give a longer --duration, or a "
                              "higher --rate")
-        return score(*self._figures(config, asked, rate))
+        found, tokens_per_busy_s, _ = self._figures(config, asked, rate)
+        return score(found, tokens_per_busy_s)
 
-    def _figures(self, config: EngineConfig, asked: Sequence[Call], rate: float | None) -> tuple[Figures, float]:
-        """Of the twin, and output tokens a busy second."""
+    def _figures(self, config: EngineConfig, asked: Sequence[Call], rate: float | None) -> tuple[Figures, float, float]:
+        """Of the twin, output tokens a busy second, and the share of the rate at which requests came that they were answered at."""
         check_lengths(asked, config.max_model_len or 0)
         plain = replace(config, propose=None)  # what drafts give is left to the runs
         played = simulate(plain, self._calibration(config.quant).pace, asked, self.traffic.arrivals_at(rate).users)
         found = figures(played.samples, self.traffic.warmup, self.goal.slo)
-        return found, played.census.decode_tokens / max(played.census.busy_s, 1e-9)
+        return found, played.census.decode_tokens / max(played.census.busy_s, 1e-9), served_share(played.samples)
 
     def _calls(self, rate: float | None) -> list[Call]:
         slo = self.goal.slo.objectives
@@ -198,12 +211,16 @@ class Engines:
             del inner
             gc.collect()
 
-    async def _run(self, inner: Inner, watch: Stopwatch, traffic: str, rate: float | None) -> Result:
-        asked = self.traffic
-        writer: Writer = CutFrom(asked.text) if asked.text else IdWriter(inner.built.spec.vocab_size, inner.built.tokenizer)
+    def _writer(self, inner: Inner) -> Writer:
+        text = self.traffic.text
+        return CutFrom(text) if text else IdWriter(inner.built.spec.vocab_size, inner.built.tokenizer)
+
+    async def _run(self, inner: Inner, watch: Stopwatch, traffic: str, rate: float | None, goes_on: Dataset | None = None) -> Result:
+        """`goes_on`: a dataset of which a part was asked for already."""
+        asked, writer = self.traffic, self._writer(inner)
 
         def dataset(seed: str) -> Dataset:
-            return asked.dataset(writer, seed)
+            return asked.dataset(writer, seed) if goes_on is None else goes_on
 
         load = Load(asked.arrivals_at(rate), dataset, asked.extent, asked.warmup, f"{asked.seed}/{traffic}")
         target = Inside(inner, watch, Wish(more=asked.more, objectives=self.goal.slo.objectives))
@@ -211,7 +228,18 @@ class Engines:
         health = inner.loop.health()
         if not health.ok:
             raise PenstockError(f"the engine ended while it was measured: {health.reason}")
+        if result.cut is not None:
+            raise PenstockError(str(result.cut))
         return result
+
+
+def served_share(samples: Sequence[Sample]) -> float:
+    """Of the rate at which requests came, the share at which they were answered: 1 where the engine kept up."""
+    times = [(sample.due_s, sample.end_s) for sample in samples if sample.end_s is not None]
+    if len(times) < 2:
+        return 1.0
+    due_s, end_s = (max(each) - min(each) for each in zip(*times, strict=True))
+    return min(1.0, due_s / end_s) if end_s > 0 else 1.0
 
 
 def check_lengths(asked: Sequence[Call], most: int) -> None:

@@ -15,6 +15,7 @@ from penstock.study.plan.tune.score import WORTH, Score
 # 0.975 quantiles of Student's t by degrees of freedom; beyond, the normal distribution's with a correction of first order
 STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 NORMAL = 1.960
+LOSS = 0.9  # a ratio that has to be out of the question where goodput is to count as even
 GOODPUT, COST = "good requests/s", "tokens per second of work"
 
 
@@ -38,8 +39,8 @@ class Ratio:
 
     @property
     def is_even(self) -> bool:
-        """Not worse by as much as counts."""
-        return self.median > 1 - WORTH
+        """Not worse by as much as counts and, as far as the noise lets it be told, not by much more."""
+        return self.median > 1 - WORTH and (self.low > LOSS or self.num_pairs < 2)
 
     def __str__(self) -> str:
         if self.num_pairs < 2:

@@ -4,9 +4,10 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+import penstock
 from penstock.core.config import EngineConfig
 from penstock.core.errors import UsageError
-from penstock.serve.engine.machine import num_cpus, processor
+from penstock.serve.engine.machine import native_build, num_cpus, processor
 from penstock.study.measure.keep import write
 from penstock.study.plan.tune.budget import Budget
 from penstock.study.plan.tune.conduct import Search, Terms
@@ -68,6 +69,7 @@ def tune(request: Request, watchers: Watchers) -> Tuned:
     if request.only:
         check_any(request.only, found, terms)
     asked |= {"weights (digest)": engines.weights(), "requests (digest)": request.traffic.digest()}
+    asked |= {"version": penstock.__version__, "kernels (digest)": native_build() or "none"}
     state, now = request.output.with_name(request.output.name + STATE), resolved.kv_tokens or 0
     with Journal(state, asked, request.restart, {"kv_tokens": now}) as journal:
         if len(journal):

@@ -69,6 +69,22 @@ def test_what_a_thinking_model_streams_is_what_comes_whole(thinker: Running, scr
     assert bare(check(stream(thinker, **asked))) == bare(ask(thinker, **asked))
 
 
+@pytest.mark.parametrize("script", ["|I look. " + CALL, "hm|" + CALL + "Done.", "hm|I look. " + CALL + "Ünd 狐" + CALL, "|a < b " + CALL])
+def test_a_text_has_its_own_rows_however_many_tokens_come_at_once(thinker: Running, script: str) -> None:
+    thinker.engine.script = script
+    asked = {"tools": [LOOK], "max_output_tokens": 400, "include": LOGPROBS}
+    wanted = bare(ask(thinker, **asked)["output"])
+    for part in [item["content"][0] for item in wanted if item["type"] == "message"]:
+        said = bytes(byte for row in part["logprobs"] for byte in row["bytes"]).decode()
+        assert said.removesuffix("</s>").strip() == part["text"].strip()
+    try:
+        for thinker.engine.stride in (2, 3, 1000):
+            assert bare(check(stream(thinker, **asked))["output"]) == bare(ask(thinker, **asked)["output"]) == wanted
+    finally:
+        thinker.engine.stride = 1
+    assert bare(ask(thinker, **asked, best_of=2)["output"]) == bare(check(stream(thinker, **asked, best_of=2))["output"]) == wanted
+
+
 def test_thoughts_calls_and_words_follow_each_other(thinker: Running) -> None:
     thinker.engine.script = "hm|I look. " + CALL + CALL
     events = stream(thinker, tools=[LOOK], max_output_tokens=400)

@@ -6,7 +6,7 @@ from penstock.core.errors import RequestError
 from penstock.serve.api.responses.items import read_items
 from penstock.serve.api.responses.transcript import transcribed
 from tests.serve.api.fakes import Running
-from tests.serve.api.responses.asking import CALL, LOOK, ask, prompt_of, refused, stream
+from tests.serve.api.responses.asking import CALL, LOOK, PATH, ask, prompt_of, refused, stream
 
 ASKED = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "look!"}]}
 CALLED = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "look", "arguments": '{"at": 1}', "status": "completed"}
@@ -141,6 +141,21 @@ def test_a_conversation_goes_on_with_the_output_as_it_came(thinker: Running) -> 
     assert prompt_of(thinker) == sent
 
 
-def test_a_call_that_was_cut_off_is_named_when_it_cannot_be_shown(server: Running) -> None:
-    with pytest.raises(RequestError, match=r"input\[0\].arguments is not JSON"):
-        read_items({"input": [{**CALLED, "arguments": '{"at": "the f', "status": "incomplete"}]}, (), "x")
+@pytest.mark.parametrize("arguments", ['{"at": "the f', ""])
+def test_a_call_that_was_cut_off_is_refused_with_what_to_do(arguments: str) -> None:
+    with pytest.raises(RequestError, match=r"input\[0\].arguments is not whole, because the call was cut off; leave the item out"):
+        read_items({"input": [{**CALLED, "arguments": arguments, "status": "incomplete"}]}, (), "x")
+    assert read_items({"input": [{**CALLED, "status": "incomplete"}]}, (), "x")  # a stop string ended it behind its arguments
+
+
+def test_an_id_that_is_taken_or_empty_is_replaced(server: Running) -> None:
+    fake = {"role": "user", "content": "hm", "id": "fake"}
+    first = ask(server, input=[fake, fake, {**fake, "id": ""}, {**fake, "id": "own"}])
+    second = ask(server, input=[fake], previous_response_id=first["id"])
+    seen: list[str] = []
+    path, query = f"{PATH}/{second['id']}/input_items", {"limit": "1", "order": "asc"}
+    while (page := server.client.get(path, params=query).json())["data"]:
+        seen.append(page["last_id"])
+        query["after"] = seen[-1]
+        assert len(seen) <= 6
+    assert len({*seen}) == 6 and "" not in seen and [seen[0], seen[3]] == ["fake", "own"]

@@ -119,6 +119,21 @@ def test_a_conversation_goes_on_where_it_was(server: Running, streamed: bool) ->
     assert param == "previous_response_id" and first["id"] in message and "60 minutes" in message
 
 
+def test_a_conversation_goes_on_behind_a_call_that_was_cut_off(server: Running) -> None:
+    server.engine.script = CALL
+    begun = server.engine.tokenizer.encode(CALL.partition("fox")[0], False)
+    cut = ask(server, tools=[LOOK], tool_choice="required", max_output_tokens=len(begun))
+    (item,) = cut["output"]
+    assert (item["type"], item["status"], item["arguments"]) == ("function_call", "incomplete", '{"at": "the fox')
+    found = ask(server, input="and?", previous_response_id=cut["id"])
+    assert prompt_of(server) == "<user>tell me</user><user>and?</user><assistant>"
+    listed = server.client.get(f"{PATH}/{found['id']}/input_items").json()["data"]
+    assert [item["type"] for item in listed] == ["message"] * 2
+    assert server.client.get(f"{PATH}/{cut['id']}").json() == cut
+    param, message = refused(server, input=[{"role": "user", "content": "tell me"}, item])
+    assert param == "input[1].arguments" and "leave the item out" in message
+
+
 def test_a_response_can_be_had_again_as_it_was(server: Running) -> None:
     server.engine.script = "I look. " + CALL
     for found in (ask(server, tools=[LOOK]), stream(server, tools=[LOOK])[-1]["response"]):

@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -24,9 +25,10 @@ def endless(num_output: int = TOKENS) -> Iterator[Session]:
 
 def drive(
     mock: Mock, arrivals: Arrivals, extent: Extent, sessions: Callable[[], Iterator[Session]] = endless,
+    max_model_len: int | None = None,
 ) -> list[Sample]:
     async def main() -> list[Sample]:
-        target, watch = server(mock)
+        target, watch = server(mock, max_model_len=max_model_len)
         driver = Driver(target, watch)
         await driver.run(Ahead(arrivals.schedule(sessions(), "s"), target, extent), arrivals.users, extent)
         assert len(driver.ended) == len(driver.samples) and max(driver.lag.seconds, default=0.0) < 1e-6
@@ -72,14 +74,15 @@ def test_a_stall_is_seen_by_all_whom_it_would_have_hit() -> None:
     assert max(waits) == pytest.approx(10 + TTFT, abs=0.11)
 
 
-def test_latency_counts_from_when_a_request_was_due_though_the_client_was_late() -> None:
+def test_latency_counts_from_when_a_request_was_due_though_it_was_sent_late() -> None:
     class Late(Mock):
         async def connect(self, connection: object) -> None:
             await asyncio.sleep(0.5)  # each connection takes half a second
             await super().connect(connection)  # type: ignore[arg-type]
 
     samples = drive(Late(lambda asked: answer(asked, TTFT, ITL)), Even(RateOptions(4)), Extent(3))
-    assert [sample.send_delay_s for sample in samples] == pytest.approx([0.5] * 3, abs=1e-6)
+    assert [sample.sent_s for sample in samples] == pytest.approx([0.5, 0.75, 1.0], abs=1e-6)
+    assert [sample.send_delay_s for sample in samples] == pytest.approx([0.0] * 3, abs=1e-6), "to connect is not the client's own time"
     assert [sample.ttft_s for sample in samples] == pytest.approx([0.5 + TTFT] * 3, abs=1e-6)
 
 
@@ -108,6 +111,25 @@ def test_users_do_not_storm_a_server_that_is_gone() -> None:
     lost = [sample for sample in samples if not sample.ok]
     assert len(samples) - len(lost) == 20 and 10 < len(lost) <= 2 * 3.0 / UNANSWERED_S
     assert {sample.error for sample in lost} == {"Connection refused"}
+
+
+@pytest.mark.parametrize(("retry_after", "wait_s"), [("2", 2.0), ("0", UNANSWERED_S), ("Fri, 31 Dec 1999 23:59:59 GMT", UNANSWERED_S)])
+def test_users_leave_a_server_alone_that_refuses(retry_after: str, wait_s: float) -> None:
+    mock = Mock(lambda asked: Reply([(0.0, plain(429, {"error": {"message": "too many"}}, f"Retry-After: {retry_after}\r\n"))]))
+    samples = drive(mock, Closed(ClosedOptions(3)), Extent(seconds=7.0))
+    times = sorted({round(asked.at_s, 2) for asked in mock.asked})
+    assert all(sample.refused for sample in samples) and len(samples) == 3 * len(times)
+    assert [later - sooner for sooner, later in pairwise(times)] == pytest.approx([wait_s] * (len(times) - 1), abs=0.02)
+
+
+def test_a_user_does_not_wait_beyond_the_end() -> None:
+    async def main() -> float:
+        target, watch = server(Mock(lambda asked: Reply([(0.0, plain(503, "later", "Retry-After: 3600\r\n"))])))
+        ahead = Ahead(Closed(ClosedOptions(1)).schedule(endless(), "s"), target, Extent(seconds=7.0))
+        await Driver(target, watch).run(ahead, 1, Extent(seconds=7.0))
+        return watch()
+
+    assert run(main()) < 0.01
 
 
 @pytest.mark.parametrize(("extent", "begun"), [(Extent(10), 10), (Extent(seconds=1.0), 10), (Extent(7, 1.0), 7)])
@@ -207,12 +229,54 @@ def test_time_to_publish_is_after_the_hidden_reasoning() -> None:
     assert sample.ttft_s == pytest.approx(TTFT) and sample.publish_s == pytest.approx(TTFT + 5 * ITL)
 
 
-def test_what_cannot_be_prepared_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def broken() -> Iterator[Session]:
+    yield from (session for session, _ in zip(endless(), range(600), strict=False))
+    raise PenstockError("line 601 is broken")
+
+
+def test_what_cannot_be_prepared_is_told_before_the_run() -> None:
+    mock = Mock(lambda asked: answer(asked, TTFT, ITL))
+    with pytest.raises(PenstockError, match="601"):
+        drive(mock, Closed(ClosedOptions(2)), Extent(), broken)
+    assert not mock.asked
+
+
+@pytest.mark.parametrize("arrivals", [Closed(ClosedOptions(2)), Even(RateOptions(100.0))])
+def test_a_dataset_that_breaks_during_the_run_takes_no_answer_with_it(monkeypatch: pytest.MonkeyPatch, arrivals: Arrivals) -> None:
     monkeypatch.setattr("penstock.study.measure.client.drive.DEPTH", 512)  # so that it comes up while others run
+    samples = drive(Mock(lambda asked: answer(asked, TTFT, ITL)), arrivals, Extent(), broken)
+    assert len(samples) == 600 and all(sample.ok for sample in samples)
+
+
+def test_a_request_that_cannot_be_prepared_during_the_run_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.study.measure.client.drive.DEPTH", 4)
 
     def sessions() -> Iterator[Session]:
-        yield from (session for session, _ in zip(endless(), range(600), strict=False))
-        raise PenstockError("line 601 is broken")
+        for number in range(10):
+            yield Session((Turn((1, 2), num_prompt=999 if number == 7 else 2, num_output=2),))
 
-    with pytest.raises(PenstockError, match="601"):
-        drive(Mock(lambda asked: answer(asked, TTFT, ITL)), Closed(ClosedOptions(2)), Extent(), sessions)
+    samples = drive(Mock(lambda asked: answer(asked, TTFT, ITL)), Even(RateOptions(10.0)), Extent(), sessions, max_model_len=64)
+    failed, = [sample for sample in samples if not sample.ok]
+    assert len(samples) == 10 and failed.num_prompt == 999 and "context holds 64" in (failed.error or "")
+
+
+def test_what_follows_the_last_request_may_be_broken() -> None:
+    """Whether a recording has more is only asked for a note."""
+    async def main() -> None:
+        target, _ = server(Mock(lambda asked: answer(asked, TTFT, ITL)))
+        ahead = Ahead(Even(RateOptions(100.0)).schedule(broken(), "s"), target, Extent(600))
+        ahead.fill_all(None)
+        assert not ahead.is_left() and ahead.broken is None
+
+    run(main())
+
+
+def test_a_driver_counts_what_ended() -> None:
+    async def main() -> None:
+        mock = Mock(lambda asked: answer(asked, TTFT, ITL) if len(mock.asked) % 2 else Reply([(0.1, plain(429, "no"))]))
+        target, watch = server(mock)
+        driver = Driver(target, watch)
+        await driver.run(Ahead(Even(RateOptions(10)).schedule(endless(), "s"), target, Extent(9)), None, Extent(9))
+        assert (driver.num_answered, driver.num_refused, driver.num_tokens) == (5, 4, 5 * TOKENS)
+
+    run(main())

@@ -171,8 +171,9 @@ def test_connections_are_opened_before_they_are_needed() -> None:
     """Answers take so long that each request needs one of its own."""
     mocks = [Mock(lambda asked: answer(asked, 9.0, 0.1), connect_s=0.03) for _ in range(2)]
     without, ahead = (run(apart(mock, 20, 0.1, asked)) for mock, asked in zip(mocks, (False, True), strict=True))
-    assert all((sample.send_delay_s or 0.0) == pytest.approx(0.03) for sample in without) and mocks[0].num_connections == 20
-    assert ahead[0].send_delay_s == pytest.approx(0.03) and all(sample.send_delay_s == pytest.approx(0.0, abs=1e-6) for sample in ahead[1:])
+    assert all(sample.connect_s == pytest.approx(0.03) for sample in without) and mocks[0].num_connections == 20
+    assert ahead[0].connect_s == pytest.approx(0.03) and all(sample.connect_s == pytest.approx(0.0, abs=1e-6) for sample in ahead[1:])
+    assert all(sample.send_delay_s == pytest.approx(0.0, abs=1e-6) for sample in (*without, *ahead)), "which is not the client's own time"
     assert 20 < mocks[1].num_connections <= 25, "a quarter more than are in use"
 
 
@@ -191,6 +192,24 @@ def test_a_server_that_takes_no_more_connections_fails_only_those_who_need_one()
 
     samples = run(apart(Full(lambda asked: answer(asked, 9.0, 0.1)), 3, 0.1, ahead=True))
     assert [sample.error for sample in samples] == [None, None, "Connection refused"]
+
+
+class Unreached(Mock):
+    """Connections to it are given up by the kernel, whose error is a TimeoutError as well."""
+
+    async def connect(self, connection: Any) -> None:
+        raise TimeoutError(110, "Connect call failed ('10.0.0.1', 80)")
+
+
+def test_what_the_kernel_gives_up_is_not_what_took_too_long() -> None:
+    mock = Unreached(lambda asked: answer(asked, 0.1, 0.1))
+    assert [sample.error for sample in send(mock)] == ["Connection timed out"]
+    with pytest.raises(PenstockError, match="http://mock/v1 cannot be reached: Connection timed out"):
+        run(asked_of(mock, first_model))
+
+
+async def asked_of(mock: Mock, ask: Any) -> Any:
+    return await ask(server(mock, WISH)[0])
 
 
 def test_what_was_sent_again_is_told() -> None:

@@ -96,6 +96,16 @@ def test_conversations_are_replayed_turn_by_turn(tmp_path: Path) -> None:
     assert len(sessions) == 1 and notes == ["1 conversation was left out: no user says anything that was answered"]
 
 
+def test_answers_are_as_long_as_they_were_written(tmp_path: Path) -> None:
+    """Without what a tokenizer puts before a text."""
+    class Begun(Letters):
+        def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+            return [1] * add_special_tokens + super().encode(text)
+
+    sessions, _ = read(f"sharegpt:path={share(tmp_path / 's.json', TALK)}", Begun())
+    assert [turn.num_output for turn in sessions[0].turns] == [8, 2]
+
+
 def test_conversations_have_options(tmp_path: Path) -> None:
     path = share(tmp_path / "s.json", TALK)
     sessions, notes = read(f"sharegpt:path={path},turns=1,history=generated,output=50,max_output=40")

@@ -1,5 +1,6 @@
 """The real bench: the twin with made-up step times, and engines of the smallest bundled model."""
 import asyncio
+import json
 import signal
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ from penstock.core.errors import PenstockError, UsageError
 from penstock.decide.scheduler.scheduler import Scheduler
 from penstock.study.measure.arrivals.renewal import Even, Poisson, RateOptions
 from penstock.study.measure.client.drive import Extent
+from penstock.study.measure.datasets.jsonl import Jsonl, JsonlOptions
 from penstock.study.measure.datasets.synthetic import Synthetic, SyntheticOptions
 from penstock.study.measure.metrics import Warmup
 from penstock.study.measure.slo import Slo
@@ -27,9 +29,9 @@ GIVEN = EngineConfig(model="rill", max_model_len=128, kv_tokens=1024, max_num_se
 STEPS = Calibration(Fitted((1, 64), (0.01, 0.01), 0.0, 0.0, 0.0, 0.0), 0.0, 100, 0.0, 0.0)
 
 
-def engines(slo, rate=20.0, seconds=0.5, **goal):
-    traffic = Traffic(lambda writer, seed: Synthetic(SyntheticOptions(8, 5), writer, seed), Even(RateOptions(rate)),
-                      Extent(seconds=seconds), Warmup(), "0")
+def engines(slo, rate=20.0, seconds=0.5, num=None, output=5, **goal):
+    traffic = Traffic(lambda writer, seed: Synthetic(SyntheticOptions(8, output), writer, seed), Even(RateOptions(rate)),
+                      Extent(num, seconds), Warmup(), "0")
     return Engines(GIVEN, traffic, Goal(Slo(slo), **goal), Watchers([].append))
 
 
@@ -51,6 +53,31 @@ def test_the_twin_finds_the_highest_rate(known_steps):
     assert found.rate == pytest.approx(80, rel=0.12) and half.rate == pytest.approx(40, rel=0.12)
     assert found.beats(half) and found.counted == found.rate
     assert engines({"ttft": 0.005}, searches=True).predicted(Setting()).rate == 0.0
+
+
+def test_a_burst_that_is_served_in_time_is_no_rate(known_steps):
+    """50 requests are answered within a second, however fast they come: 4 seats serve 80 a second, and 2 seats 40."""
+    bench = engines({"e2e": 1.0}, seconds=None, num=50, searches=True, start_rate=10.0)
+    assert bench.predicted(Setting()).rate == pytest.approx(80, rel=0.15)
+    bench = engines({"e2e": 5.0}, seconds=None, num=50, searches=True, start_rate=1000.0)
+    found, half = bench.predicted(Setting()), bench.predicted(Setting((("max_num_seqs", 2),)))
+    assert found.rate == pytest.approx(80, rel=0.15) and half.rate == pytest.approx(40, rel=0.15) and found.beats(half)
+
+
+def test_few_requests_are_no_burst(known_steps):
+    """At a rate of 1 a second some four come in four seconds, now and then two that are far apart."""
+    def rate(seed):
+        traffic = Traffic(lambda writer, seed: Synthetic(SyntheticOptions(8, 5), writer, seed), Poisson(RateOptions(1.0)),
+                          Extent(seconds=4.0), Warmup(), seed)
+        return Engines(GIVEN, traffic, Goal(Slo({"ttft": 0.05}), searches=True), Watchers([].append)).predicted(Setting()).rate
+
+    assert min(rate(f"{seed}") for seed in range(8)) > 40
+
+
+def test_answers_that_take_long_are_no_burst(known_steps):
+    """A run of a second, whose answers take half a second: some are still on their way when the last request comes."""
+    bench = engines({"ttft": 0.1}, seconds=1.0, searches=True, start_rate=1.0, output=50)
+    assert bench.predicted(Setting()).rate == pytest.approx(8, rel=0.3)
 
 
 def test_steps_are_learned_before_the_search_for_a_rate_begins(known_steps, monkeypatch):
@@ -118,6 +145,27 @@ def test_an_engine_that_ended_was_not_measured(monkeypatch):
 def test_a_rate_that_cannot_be_kept_is_none():
     found = engines({"ttft": 1e-6}, seconds=0.1, searches=True).highest(Setting(), 64.0)
     assert found.rate == 0.0 and found.kept == 0 and found.measured > 0
+
+
+def test_a_file_that_is_used_up_in_a_search_is_told(tmp_path):
+    def searched(count):
+        path, said = tmp_path / "asked.jsonl", []
+        path.write_text("".join(json.dumps({"prompt": [number, 5, 6], "max_tokens": 2}) + "\n" for number in range(1, count)))
+        traffic = Traffic(lambda writer, seed: Jsonl(JsonlOptions(str(path)), writer, seed), Even(RateOptions(1.0)),
+                          Extent(3), Warmup(), "0")
+        Engines(GIVEN, traffic, Goal(Slo({"ttft": 1e-6}), searches=True), Watchers(said.append)).highest(Setting(), 64.0)
+        return [line for line in said if "was used up" in line]
+
+    assert not searched(90) and len(searched(5)) == 1
+
+
+def test_what_ends_early_was_not_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.study.measure.client.drive.DEPTH", 1)
+    path = tmp_path / "asked.jsonl"
+    path.write_text('{"prompt": [5, 6], "max_tokens": 2}\n' * 3 + "{")
+    traffic = Traffic(lambda writer, seed: Jsonl(JsonlOptions(str(path)), writer, seed), Even(RateOptions(20.0)), Extent(9), Warmup(), "0")
+    with pytest.raises(PenstockError, match="cut short by the dataset after .*asked.jsonl:4 is not JSON"):
+        Engines(GIVEN, traffic, Goal(Slo({"ttft": 1.0})), Watchers([].append)).measured(Setting(), "race", None)
 
 
 def test_settings_that_cannot_be_are_refused_before_anything_is_loaded():

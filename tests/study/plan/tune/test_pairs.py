@@ -32,6 +32,8 @@ def test_many_pairs_come_near_the_normal_distribution():
     ((1.2, 1.25, 1.22), None, True, GOODPUT), ((1.5, 0.8, 1.3), None, False, GOODPUT), ((0.8, 0.82, 0.81), None, False, GOODPUT),
     ((1.0, 1.0, 1.0), (1.3, 1.31, 1.29), True, COST), ((1.0, 1.0, 1.0), (1.3, 0.7, 1.2), False, COST),
     ((1.0, 1.0, 1.0), (1.001, 1.001, 1.001), False, COST),  # beyond the noise, and not worth it
+    ((0.995, 0.7, 1.4), (2.0, 2.0, 2.0), False, GOODPUT),  # nor where it may be that fewer are
+    ((0.995, 1.0, 0.99), (2.0, 2.0, 2.0), True, COST),
     ((0.9, 0.9, 0.9), (2.0, 2.0, 2.0), False, GOODPUT),  # cheaper is nothing where fewer are served
 ])
 def test_what_is_better(goodputs, costs, better, measure):

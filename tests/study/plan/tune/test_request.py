@@ -48,7 +48,7 @@ def test_a_search_goes_on_with_the_cache_that_it_began_with(tmp_path, monkeypatc
         for now in ("240", "100,000")]
 
 
-def test_another_trace_or_checkpoint_of_the_same_name_is_another_search(tmp_path, monkeypatch) -> None:
+def test_another_trace_or_checkpoint_of_the_same_name_or_build_is_another_search(tmp_path, monkeypatch) -> None:
     def cut_short(levers, terms, engines, journal, say):
         journal.recall("a", dict)
         raise KeyboardInterrupt
@@ -73,6 +73,14 @@ def test_another_trace_or_checkpoint_of_the_same_name_is_another_search(tmp_path
     with pytest.raises(UsageError, match=r"was begun with requests \(digest\) [0-9a-f]{12}, not [0-9a-f]{12}: give another --output"):
         search()
     trace.write_text(asked(20, 21))
+    with monkeypatch.context() as changed:
+        changed.setattr(module, "native_build", lambda: "another")
+        with pytest.raises(UsageError, match=r"was begun with kernels \(digest\) [0-9a-f]{12}, not another"):
+            search()
+    with monkeypatch.context() as changed:
+        changed.setattr("penstock.__version__", "99.0")
+        with pytest.raises(UsageError, match="was begun with version .*, not 99.0"):
+            search()
     (model / "model.safetensors").touch()
     with pytest.raises(UsageError, match=r"was begun with weights \(digest\) [0-9a-f]{12}, not [0-9a-f]{12}"):
         search()

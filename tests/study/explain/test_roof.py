@@ -1,0 +1,36 @@
+"""The roof that limits put over a model's steps, where its weights' formats were measured."""
+from dataclasses import replace
+
+import pytest
+
+from penstock.core.errors import UsageError
+from penstock.core.hardware import Hardware
+from penstock.core.work import StepWork
+from penstock.serve.engine import build
+from penstock.study.explain.roof import Roof
+from penstock.study.plan.model import Stored, weight_format
+from penstock.study.plan.request import model_of
+
+PROMPT = StepWork(((512, 512),), 1)
+
+
+def stored(form: str) -> Stored:
+    """Whose matrices are codes in such a format."""
+    found = model_of("brook").stored(weight_format("int8", build.parse_quant), "bfloat16")
+    return replace(found, numbers=replace(found.numbers, forms=dict.fromkeys(found.numbers.coded, form)))
+
+
+def seconds(form: str, **rates: float) -> float:
+    products = {name.replace("_", " "): {256: {256: rate}} for name, rate in rates.items()}
+    machine = Hardware("a machine", {1 << 30: 1e13}, {"fp32": 1e12, "bf16": 1e12}, products=products)
+    return Roof(stored(form), machine, "bf16", "bf16").seconds(PROMPT)
+
+
+def test_codes_by_group_are_not_as_fast_as_those_by_row() -> None:
+    assert seconds("int8 by 32", int8=8e11, int8_by_32=2e11) > 2 * seconds("int8", int8=8e11, int8_by_32=2e11)
+
+
+def test_formats_that_were_not_measured_are_not_guessed() -> None:
+    with pytest.raises(UsageError, match="limits lack the rates of products in int8 by 32: run `penstock limits --fresh` once"):
+        seconds("int8 by 32", int8=8e11)
+    assert seconds("int8 by 32") > 0  # where no products were, none are told apart

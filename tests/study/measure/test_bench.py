@@ -1,0 +1,98 @@
+"""One run: what its client is to blame for, and what is kept of one whose dataset breaks."""
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from penstock.core.errors import UsageError
+from penstock.study.measure.arrivals.renewal import Even, RateOptions
+from penstock.study.measure.arrivals.replay import Replay, ReplayOptions
+from penstock.study.measure.bench import Load, Terms, measure
+from penstock.study.measure.client.drive import Extent
+from penstock.study.measure.fits import check_fits
+from penstock.study.measure.load import Session, Turn
+from penstock.study.measure.metrics import Warmup
+from penstock.study.measure.result import Result
+from tests.study.measure.client.virtual import Mock, answer, run, server
+
+
+class Lines:
+    """So many requests, and then one that cannot be read."""
+
+    has_times = False
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def sessions(self) -> Iterator[Session]:
+        yield from (Session((Turn((1, 2), num_prompt=2, num_output=2),)) for _ in range(self._count))
+        raise UsageError("asked.jsonl:31 is not JSON")
+
+    def notes(self) -> list[str]:
+        return []
+
+
+async def asked(mock: Mock, count: int = 1000, extent: Extent | None = None, warmup: Warmup | None = None) -> Result:
+    target, watch = server(mock)
+    load = Load(Even(RateOptions(10.0)), lambda seed: Lines(count), extent or Extent(), warmup or Warmup())
+    return await measure(target, load, Terms(), watch)
+
+
+def measured(mock: Mock, *given: Any, **more: Any) -> Result:
+    return run(asked(mock, *given, **more))
+
+
+@pytest.mark.parametrize(("warmup", "told"), [
+    (Warmup(), "cut short by the dataset after 3.0 s: asked.jsonl:31 is not JSON"),
+    (Warmup(9.0), "cut short by the dataset after 3.0 s, within a warm-up of 9.0 s: nothing was measured: asked.jsonl:31 is not JSON")])
+def test_a_dataset_that_breaks_under_load_cuts_the_run_short(monkeypatch: pytest.MonkeyPatch, warmup: Warmup, told: str) -> None:
+    monkeypatch.setattr("penstock.study.measure.client.drive.DEPTH", 4)
+    result = measured(Mock(lambda asked: answer(asked, 0.05, 0.05)), 30, warmup=warmup)
+    assert result.ended_early and result.notes[0] == told and result.figures.counts.measured == (0 if warmup.seconds else 30)
+    assert len(result.samples) == 30 and all(sample.ok for sample in result.samples)
+
+
+def test_a_server_that_is_slow_to_connect_is_not_the_clients_fault() -> None:
+    result = measured(Mock(lambda asked: answer(asked, 0.05, 9.0), connect_s=0.5), extent=Extent(20))
+    assert result.overhead.send_delay.at(99) == pytest.approx(0.0, abs=1e-6) and result.figures.latencies.ttft.at(50) == pytest.approx(0.55)
+    assert not [note for note in result.notes if "the client itself" in note]
+
+
+def test_connections_that_take_ever_longer_leave_a_rate_sent() -> None:
+    class Queue(Mock):
+        async def connect(self, connection: Any) -> None:
+            await asyncio.sleep(0.3 * self.num_connections)
+            await super().connect(connection)
+
+    assert measured(Queue(lambda asked: answer(asked, 0.05, 9.0)), extent=Extent(20)).sent_share == pytest.approx(1.0)
+
+
+def test_an_engine_in_this_process_is_no_work_of_the_client() -> None:
+    def work() -> None:
+        while not done.is_set():
+            sum(range(1000))
+
+    done = threading.Event()
+    busy = threading.Thread(target=work)
+    busy.start()
+    try:
+        result = asyncio.run(asked(Mock(lambda asked: answer(asked, 0.05, 0.05)), extent=Extent(5)))
+    finally:
+        done.set()
+        busy.join()
+    assert result.overhead.cpu_share < 0.5
+
+
+def rows(*lengths: int) -> Iterator[Session]:
+    return (Session((Turn((), num_prompt=length, num_output=4),), at_s=float(at)) for at, length in enumerate(lengths))
+
+
+def test_a_trace_is_looked_through_before_it_is_played() -> None:
+    schedule = Replay(ReplayOptions())
+    with pytest.raises(UsageError, match="of 200 tokens and an answer of 4, which are 204; the context holds 64; of a trace, scale=0.31"):
+        check_fits(schedule.schedule(rows(*[10] * 5000, 100, 200, 70), "s"), Extent(), 64)
+    for extent in (Extent(5000), Extent(seconds=5000.0)):  # what is not asked for may be as long as it likes
+        check_fits(schedule.schedule(rows(*[10] * 5000, 100), "s"), extent, 64)
+    check_fits(schedule.schedule(rows(), "s"), Extent(), 64)
