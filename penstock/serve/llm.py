@@ -42,7 +42,7 @@ class Timings:
 
 
 class LLM:
-    """May be used from several threads, whose calls take turns."""
+    """May be used from several threads, whose calls take turns. A callback cannot call the LLM that calls it: that raises UsageError."""
 
     def __init__(self, model: str | os.PathLike[str] = "brook", **options: Any) -> None:
         """`options` are the fields of EngineConfig. Raises UsageError for an unknown one or one of another type, ModelError for a
@@ -74,7 +74,8 @@ class LLM:
         self._engine = self._built.engine
         self._selections = make_selections(self._built.tokenizer, None)
         self._numbers = itertools.count()
-        self._turn = threading.RLock()
+        self._lock = threading.Lock()
+        self._whose: int | None = None  # thread that took the lock last
 
     @property
     def hardware(self) -> Hardware | None:
@@ -144,15 +145,22 @@ class LLM:
         return request
 
     def _run(self, requests: list[Request], on_delta: OnDelta | None = None) -> list[Output]:
-        with self._turn:
+        self._check_turn()
+        with self._lock:
             return self._run_all(requests, on_delta)
 
+    def _check_turn(self) -> None:
+        if self._lock.locked() and self._whose == threading.get_ident():
+            raise UsageError("this LLM is generating, and its callbacks cannot ask it for more: call it again when it has returned")
+
     def _run_all(self, requests: list[Request], on_delta: OnDelta | None) -> list[Output]:
+        self._whose = threading.get_ident()
         now = self._engine.clock.now()
         requests = [replace(request, arrival_s=now) for request in requests]
         outputs = {request.request_id: _blank(request, now) for request in requests}
         chosen = {request.request_id: selection for request in requests if (selection := self._selections.of(request)) is not None}
         try:
+            self._engine.clear()  # what a call has left that was interrupted again while it cleared up
             for request in requests:
                 selection = chosen.get(request.request_id)
                 self._engine.add(request if selection is None else selection.request)
@@ -168,8 +176,7 @@ class LLM:
             for request_id, delta in best_of_all(chosen):
                 self._give(outputs[request_id], delta, on_delta)
         except BaseException:
-            for request in requests:
-                self._engine.abort(request.request_id)
+            self._engine.clear()
             raise
         check_given_up(requests, outputs)
         return [outputs[request.request_id] for request in requests]
@@ -219,9 +226,10 @@ class LLM:
         return found
 
     def _timed(self, request: Request, on_delta: OnDelta | None) -> tuple[Output, Timings]:
-        with self._turn, self._recorder.recording() as records:
+        self._check_turn()
+        with self._lock, self._recorder.recording() as records:
             began = self._engine.clock.now()
-            (output,) = self._run([request], on_delta)
+            (output,) = self._run_all([request], on_delta)
         shares = shares_of(records, self.hardware, self._engine.facts.compute_type)
         first, last = output.first_token_s or began, output.finished_s or began
         num_computed = len(request.token_ids) - output.num_cached_tokens

@@ -51,7 +51,7 @@ def serve(engine: EngineConfig, server: ServerConfig, say: Say, progress: Callab
         app = create_app(Parts(
             engine=client, tokenizer=built.tokenizer, chat_template=template, config=bound, metrics=metrics,
             tool_parser=tool_parser, reasoning_parser=reasoning_parser, sampling_defaults=built.sampling_defaults,
-            fingerprint=built.fingerprint, vocab_size=built.spec.vocab_size, grammars=built.grammars,
+            fingerprint=built.fingerprint, vocab_size=built.spec.vocab_size, width=built.spec.hidden_size, grammars=built.grammars,
             feed=Feed(subject(built, loop, server.served_model_name)), state=lambda: state_of(built, ledger),
             serves_objectives=times_steps(built.resolved.engine)))
         if tracing is not None:

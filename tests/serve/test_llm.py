@@ -89,6 +89,17 @@ def test_threads_take_turns(llm: LLM) -> None:
     assert [found.get(number) for number in range(6)] == alone
 
 
+def test_a_callback_that_asks_for_more_is_refused(llm: LLM) -> None:
+    def on_delta(_: object) -> None:
+        llm.generate("c", SHORT)
+
+    alone = llm.generate("a", SHORT)[0].outputs[0].token_ids
+    for ask in (lambda: llm.generate(["a", "b"], SHORT, on_delta=on_delta), lambda: llm.complete("a", SHORT, on_text=on_delta)):
+        with pytest.raises(UsageError, match="^this LLM is generating, and its callbacks cannot ask it for more"):
+            ask()
+        assert llm.generate("a", SHORT)[0].outputs[0].token_ids == alone
+
+
 def test_shares_of_the_limits_need_limits(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     bare = LLM(folder)

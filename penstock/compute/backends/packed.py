@@ -88,7 +88,7 @@ class PackedCache:
         """Removes unfinished files of lost processes, and the files that were not used for longest until `num_bytes` more are allowed and
         the disk has them. Whether they fit now; no good file goes where they would not."""
         self._remove_unfinished()
-        files = sorted((file.stat().st_mtime, file.stat().st_size, file) for file in self.folder.iterdir() if file.suffix == SUFFIX)
+        files = self._files()
         total = sum(size for _, size, _ in files)
         if num_bytes > self.max_bytes or self._free() + total < num_bytes:
             return False
@@ -98,6 +98,16 @@ class PackedCache:
             file.unlink(missing_ok=True)
             total -= size
         return self._free() >= num_bytes
+
+    def _files(self) -> list[tuple[float, int, Path]]:
+        """(last use, bytes, path) of whole files, the longest unused first, without those that others remove meanwhile."""
+        found = []
+        for file in self.folder.iterdir():
+            with suppress(FileNotFoundError):
+                if file.suffix == SUFFIX:
+                    status = file.stat()
+                    found.append((status.st_mtime, status.st_size, file))
+        return sorted(found)
 
     def _remove_unfinished(self) -> None:
         """Removes what lost processes left, where they may be removed, and nothing that is still being written."""

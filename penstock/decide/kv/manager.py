@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from penstock.core.clock import Clock
 from penstock.core.errors import CapacityError
-from penstock.core.types import Seq
+from penstock.core.types import SamplingParams, Seq
 from penstock.decide.kv import marks
 from penstock.decide.kv.blocks import BlockPool, IntegrityError
 from penstock.decide.kv.radix import EvictPolicy, Node, RadixTree
@@ -46,6 +46,11 @@ class _Held:
     marked: bool = False  # its marks have been pinned
 
 
+def looks_up(params: SamplingParams) -> bool:
+    """Whether a request's prompt may be read from the prefix cache: prompt logprobs need every row of it."""
+    return params.prompt_logprobs is None
+
+
 class KVManager:
     """Blocks for sequences: `num_blocks` of `block_size` tokens. `evict` says which cached prefix goes first when room is needed."""
 
@@ -54,12 +59,16 @@ class KVManager:
             raise CapacityError(f"a block of {block_size} tokens holds nothing; it needs at least 1")
         self.block_size = block_size
         self.prefix_cache = prefix_cache
-        self.pool = BlockPool(num_blocks)
-        self.tree = RadixTree(self.pool, block_size, evict, max_pinned=int(num_blocks * MAX_PINNED_SHARE))
         self.num_queried = 0  # prompt tokens looked up so far
         self.num_hit = 0  # prompt tokens found so far
+        self._evict = evict
         self._clock = clock
         self._watermark = int(num_blocks * WATERMARK_SHARE)
+        self._begin(num_blocks)
+
+    def _begin(self, num_blocks: int) -> None:
+        self.pool = BlockPool(num_blocks)
+        self.tree = RadixTree(self.pool, self.block_size, self._evict, max_pinned=int(num_blocks * MAX_PINNED_SHARE))
         self._held: dict[int, _Held] = {}
         self._num_promised = 0
         self._refused: tuple[int, int] | None = None  # seq_id last refused, and the room there was
@@ -221,11 +230,11 @@ class KVManager:
         seq.block_ids = ()
         seq.num_computed = 0
 
-    def drop_cached(self) -> None:
-        """Evicts all cached prefixes that no sequence holds, pinned ones too."""
-        now = self._clock.now()
-        while self.tree.evict(now, break_pins=True):
-            pass
+    def reset(self) -> None:
+        """Begins anew, with all blocks free, whatever state an interrupted call has left; counts go on."""
+        num_evicted = self.tree.num_evicted
+        self._begin(self.num_total)
+        self.tree.num_evicted = num_evicted
 
     def fork(self, parent: Seq, child: Seq, num_tokens: int) -> None:
         """The child takes part in the blocks of the first `num_tokens` tokens that the parent has computed; the last may be partial.
@@ -297,8 +306,7 @@ class KVManager:
         return self.tree.match(seq.salt, seq.tokens, len(seq.tokens) // self.block_size)
 
     def _looks_up(self, seq: Seq) -> bool:
-        """Prompt logprobs and embeddings need every row of the prompt, so that they read nothing from the cache."""
-        return self.prefix_cache and seq.params.prompt_logprobs is None and not seq.wants_embedding
+        return self.prefix_cache and looks_up(seq.params)
 
     def _fit(self, seq: Seq, nodes: list[Node], room: int, alone: bool) -> int | None:
         """Blocks to allocate beside those of `nodes`, or None if both together are more than `room`.

@@ -1,4 +1,6 @@
 """Sequences that have ended, until the runner is told about them."""
+from collections.abc import Iterable
+
 from penstock.core.types import Seq, StepPlan
 
 
@@ -13,14 +15,21 @@ class Ended:
         if self.with_outputs:
             self._outputs.append(() if seq.held else tuple(seq.tokens[seq.num_prompt :]))  # a search's sequences are no answers
 
-    def take(self) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+    def told(self) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
         """(ids, outputs), as StepPlan has them."""
-        taken = tuple(self._seq_ids), tuple(self._outputs)
+        return tuple(self._seq_ids), tuple(self._outputs)
+
+    def clear(self) -> None:
+        """A plan tells of them."""
         self._seq_ids.clear()
         self._outputs.clear()
-        return taken
 
     def give_back(self, plan: StepPlan) -> None:
         """The plan was never committed."""
         self._seq_ids[:0] = plan.finished
         self._outputs[:0] = plan.outputs
+
+    def reset(self, seq_ids: Iterable[int]) -> None:
+        """These have ended, too, and nothing is to be learned from any."""
+        self._seq_ids = sorted({*self._seq_ids, *seq_ids})
+        self._outputs = [()] * len(self._seq_ids) if self.with_outputs else []

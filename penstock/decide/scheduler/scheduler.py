@@ -35,29 +35,30 @@ from penstock.decide.scheduler.waiting import Waiting
 class Scheduler:
     """Sequences from `add` to their end. One thread; `schedule`, the step and `commit` take turns."""
 
-    def __init__(
-        self, limits: Limits, kv: KVManager, order: Order, batching: Batching, clock: Clock, pacing: Pacing | None = None
-    ) -> None:
+    def __init__(self, limits: Limits, kv: KVManager, order: Order, batching: Batching, clock: Clock, pacing: Pacing | None = None) -> None:
         """`pacing`: serves objectives; None: they are ignored."""
         self.limits = limits
         self.kv = kv
         self.counters = Counters()
-        self.waits_for: str | None = None  # what the first in the queue lacked when it was last asked in; None: nobody waits
-        self.refused: dict[int, OverloadedError] = {}  # by seq_id: who waited in vain; whoever reads it clears it
+        self.ended = Ended()  # who was known to the runner
         self._order = order
         self._batching = batching
         self._clock = clock
         self._pacing = pacing or Pacing()
+        self._num_steps = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self.waits_for: str | None = None  # what the first in the queue lacked when it was last asked in; None: nobody waits
+        self.refused: dict[int, OverloadedError] = {}  # by seq_id: who waited in vain; whoever reads it clears it
         self._seqs: dict[int, Seq] = {}  # waiting, running, or preempted while held: then in neither queue until `append`
-        self._waiting = Waiting(order, self._pacing.costs)
-        self._running = Queue(order)
-        self._live = Live(self._running, self._waiting, limits, kv, self.counters)
+        self._waiting = Waiting(self._order, self._pacing.costs)
+        self._running = Queue(self._order)
+        self._live = Live(self._running, self._waiting, self.limits, self.kv, self.counters)
         self._known: set[int] = set()  # to the runner
-        self.ended = Ended()  # who was known to the runner
         self._copies: list[tuple[int, int]] = []  # of a step that was not committed
         self._asked: tuple[tuple[int, int], ...] = ()  # by the runner, with the last result: whose tokens, from which on
         self._plan: StepPlan | None = None  # the step in flight
-        self._num_steps = 0
         self._num_entered = 0  # since last nothing ran
         self._began_s = 0.0
         self._prompt_logprobs: dict[int, int] = {}  # by seq_id: prompt rows whose logprobs were handed out
@@ -139,8 +140,16 @@ class Scheduler:
         seq.drafts, seq.draft_parents = [], None
         self._prompt_logprobs.pop(seq_id, None)
         if seq_id in self._known:
-            self._known.remove(seq_id)
             self.ended.add(seq)
+            self._known.remove(seq_id)
+
+    def reset(self) -> None:
+        """Forgets all sequences, and all that is cached, whatever state an interrupted call has left; counts go on."""
+        planned = (*self._plan.finished, *[each.seq_id for each in self._plan.seqs]) if self._plan is not None else ()
+        self.ended.reset((*self._known, *planned))
+        self.kv.reset()
+        self._pacing.ended(None)
+        self._begin()
 
     def schedule(self) -> StepPlan | None:
         """The next step, or None when there is nothing to compute now. A step that was never committed is planned again."""
@@ -168,12 +177,12 @@ class Scheduler:
                 seq = self._seqs[planned.seq_id]
                 if seq.first_scheduled_s is None:
                     seq.first_scheduled_s = now
-        for copies in step.copies.values():
-            self._copies.extend(copies)
+        self._copies.extend(chain.from_iterable(step.copies.values()))
         tails = step.tails(self._asked, self._seqs) if self._asked else ()
-        self._plan = StepPlan(self._num_steps, tuple(step.planned.values()), tuple(self._copies), *self.ended.take(), tails)
+        self._plan = StepPlan(self._num_steps, tuple(step.planned.values()), tuple(self._copies), *self.ended.told(), tails)
         self._num_steps += 1
         self._copies.clear()
+        self.ended.clear()
         return self._plan
 
     def steady_steps(self) -> int:
@@ -201,8 +210,7 @@ class Scheduler:
         self._plan, self._asked = None, result.asks
         outputs = []
         for planned, found in zip(plan.seqs, result.seqs, strict=True):
-            seq = self._seqs.get(planned.seq_id)
-            if seq is None:
+            if (seq := self._seqs.get(planned.seq_id)) is None:
                 continue
             if planned.samples and not (seq.held or seq.wants_embedding):
                 outputs.append(self._commit_tokens(seq, planned, found))
@@ -280,10 +288,8 @@ class Scheduler:
             num_tokens, num_drafts = num_tokens - num_drafts, 0
             copies = self.kv.grow(seq, num_tokens)
         while copies is None:
-            if len(self._running) == 1:
-                copies = self.kv.grow(seq, num_tokens, break_pins=True)
-                if copies is not None:
-                    break
+            if len(self._running) == 1 and (copies := self.kv.grow(seq, num_tokens, break_pins=True)) is not None:
+                break
             victim = self._running.last(now)
             self._preempt(victim, step, now)
             if victim is seq:
@@ -342,16 +348,9 @@ class Scheduler:
             return SeqOutput(seq.seq_id, prompt_logprobs=prompt_logprobs) if prompt_logprobs else None
         if seq.first_token_s is None:
             seq.first_token_s = self._clock.now()
-        reason = "stop" if seq.wants_embedding else None
-        if reason is not None:
-            self.finish(seq.seq_id, reason)
-        return SeqOutput(
-            seq_id=seq.seq_id,
-            prompt_logprobs=prompt_logprobs,
-            candidates=found.candidates,
-            embedding=found.embedding,
-            finish_reason=reason,
-        )
+        if seq.wants_embedding:
+            self.finish(seq.seq_id, "stop")
+        return SeqOutput(seq.seq_id, (), (), prompt_logprobs, found.candidates, found.embedding, seq.finish_reason)
 
     def _commit_tokens(self, seq: Seq, planned: PlannedSeq, found: SeqResult) -> SeqOutput:
         """Appends accepted drafts and the token after them; keys and values of rejected drafts are left behind as garbage."""

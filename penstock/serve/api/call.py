@@ -7,8 +7,9 @@ from starlette.requests import Request as HttpRequest
 
 from penstock.core.errors import OverloadedError, PenstockError, RequestError
 from penstock.core.slo import Objectives
+from penstock.decide.kv.manager import looks_up
 from penstock.serve.api.drain import stopped
-from penstock.serve.api.limits import ClientGone, hung_up
+from penstock.serve.api.limits import ClientGone, hung_up, unless_gone
 from penstock.serve.api.parts import Desk
 from penstock.serve.engine.requests import Delta, Request, Usage, given_up
 
@@ -56,15 +57,29 @@ class Call:
         return self._desk.unserved.headers(self.requests, self._usual)
 
     def start(self) -> None:
+        try:
+            self._submit()
+        except OverloadedError:
+            self._desk.parts.metrics.on_request("refused", Usage(), None)
+            raise
+
+    async def start_with_room(self) -> None:
+        """As `start`, but where the queue is full it waits, as long as the client and the server do. Raises ClientGone too."""
+        while True:
+            try:
+                return self._submit()
+            except OverloadedError as error:
+                async with self._desk.drain.entered():
+                    await unless_gone(self._receive, asyncio.sleep(error.retry_after_s))
+
+    def _submit(self) -> None:
         streams: list[AsyncIterator[Delta]] = []
         try:
             for request in self.requests:
                 streams.append(self._desk.parts.engine.submit(request))
-        except Exception as error:
+        except Exception:
             for request in self.requests[: len(streams)]:
                 self._desk.parts.engine.abort(request.request_id)
-            if isinstance(error, OverloadedError):
-                self._desk.parts.metrics.on_request("refused", Usage(), None)
             raise
         self._tasks = [asyncio.create_task(self._pump(number, stream)) for number, stream in enumerate(streams)]
         self._tasks.append(asyncio.create_task(self._watch()))
@@ -134,6 +149,6 @@ class Call:
         if delta.done:
             progress.done = True
             usage = delta.usage or Usage()
-            metrics.on_request(delta.finish_reason or "stop", usage, now - self._arrived_s)
+            metrics.on_request(delta.finish_reason or "stop", usage, now - self._arrived_s, looks_up(progress.request.params))
             if progress.request.has_objectives:
                 metrics.on_objectives(progress.kept(self._arrived_s, now, usage.completion_tokens))

@@ -182,7 +182,7 @@ TABLE: tuple[Field, ...] = (
     _refused((RESPONSES,), "logprobs", "use top_logprobs and include", False),
     _refused((RESPONSES,), "prompt_logprobs", "use /v1/chat/completions or /v1/completions"),
     _refused((COMPLETIONS,), "suffix", "the model was not trained to fill in the middle", ""),
-    _refused((EMBEDDINGS,), "dimensions", "the model was not trained for shortened embeddings"),
+    _refused((EMBEDDINGS,), "dimensions", "the model was not trained for shortened embeddings; their own width is accepted"),
     # refused: vLLM
     _refused(ALL, "truncate_prompt_tokens", "prompts are never truncated"),
     _refused(ALL, "request_id", "the server assigns the ids"),
@@ -219,8 +219,9 @@ BY_ENDPOINT: Mapping[str, Mapping[str, Field]] = {
 }
 
 
-def check_fields(body: Mapping[str, Any], endpoint: str, where: str = "") -> None:
-    """Raises RequestError for the first field that is unknown or refused, or harmless but of the wrong type."""
+def check_fields(body: Mapping[str, Any], endpoint: str, where: str = "", usual: Mapping[str, Any] | None = None) -> None:
+    """Raises RequestError for the first field that is unknown or refused, or harmless but of the wrong type. `usual`: values of refused
+    fields with which they ask for nothing, that depend on the model."""
     fields = BY_ENDPOINT[endpoint]
     for name, value in body.items():
         field = fields.get(name)
@@ -233,7 +234,8 @@ def check_fields(body: Mapping[str, Any], endpoint: str, where: str = "") -> Non
             continue
         if field.fate == HARMLESS and field.kind is not None and not isinstance(value, field.kind):
             raise RequestError(f"{path} must be {'an object' if field.kind is dict else 'a string'}, not {show(value)}", param=path)
-        if field.fate == REFUSED and not any(_same(value, accepted) for accepted in field.accepted):
+        accepted = (*field.accepted, usual[name]) if usual is not None and name in usual else field.accepted
+        if field.fate == REFUSED and not any(_same(value, each) for each in accepted):
             raise RequestError(f"{path} = {show(value)} is not supported: {field.note}", param=path, code="unsupported_parameter")
 
 

@@ -29,8 +29,8 @@ class Parts:
     `sampling_defaults`: fields of SamplingParams that a request may leave out, as the checkpoint's generation_config.json has them.
     `fingerprint`: whatever changes the tokens that come out (backend, dtype, quantization), as text.
     `feed`: the dashboard's; None where the engine cannot be watched. `state`: what the engine says of itself, may take its time.
-    `vocab_size`: the model's; None when it is the tokenizer's. `grammars` None: structured output is refused. `serves_objectives`: the
-    scheduler does something for requests that have some.
+    `vocab_size`: the model's; None when it is the tokenizer's. `width`: of the model's embeddings. `grammars` None: structured output is
+    refused. `serves_objectives`: the scheduler does something for requests that have some.
     """
 
     engine: EngineClient
@@ -43,6 +43,7 @@ class Parts:
     sampling_defaults: Mapping[str, Any] = field(default_factory=dict)
     fingerprint: str = ""
     vocab_size: int | None = None
+    width: int | None = None
     grammars: Compiler | None = None
     limits: Limits = field(default_factory=Limits)
     feed: Feed | None = None

@@ -3,6 +3,7 @@ import itertools
 import json
 import logging
 import os
+import secrets
 import shlex
 import time
 from pathlib import Path
@@ -35,6 +36,7 @@ class RequestLog:
             raise UsageError(f"--log-requests {self.folder} cannot be made: {error.strerror}") from None
         self._base_url = base_url(config)
         self._asks_key = config.api_key is not None or config.api_keys is not None
+        self._token = secrets.token_hex(4)  # processes of several containers may have the same number
         self._numbers = itertools.count()
         self._warned = False
 
@@ -50,7 +52,7 @@ class RequestLog:
             return None
 
     def _write(self, path: str, body: dict[str, Any], request_id: str) -> Path:
-        name = f"{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}-{next(self._numbers):06d}"
+        name = f"{time.strftime('%Y%m%dT%H%M%S')}-{self._token}-{next(self._numbers):06d}"
         text = json.dumps(body, ensure_ascii=False)
         if len(text.encode()) > LONGEST_ARGUMENT:
             data = "@" + shlex.quote(str(self._put(f"{name}.body.json", text).absolute()))

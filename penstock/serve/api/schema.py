@@ -58,7 +58,7 @@ async def receive(desk: Desk, request: HttpRequest, endpoint: str) -> Received:
     body = await desk.work.run(len(data), parse_object, data)
     if desk.log is not None:
         await desk.work.run(len(data), desk.log.write, request.url.path, body, told_id(request))
-    fields.check_fields(body, endpoint)
+    fields.check_fields(body, endpoint, usual={"dimensions": desk.parts.width})
     check_model(desk, body)
     return Received(body, len(data))
 

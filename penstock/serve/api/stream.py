@@ -7,6 +7,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any, Protocol
 
 from starlette.responses import Response
@@ -87,7 +88,8 @@ class Patience:
 
 
 class EventStream(Response):
-    """Sends what `events` yields (server-sent events), and closes the call however it ends."""
+    """Sends what `events` yields (server-sent events), and closes the call however it ends. A client that leaves one unread for `write_s`
+    counts as gone."""
 
     media_type = "text/event-stream"
 
@@ -106,25 +108,28 @@ class EventStream(Response):
                 return await Response(status_code=499)(scope, receive, send)  # nobody reads it
             except Exception as error:
                 return await error_response(logged(error))(scope, receive, send)
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            last = await self._send_events(first, send)
-            await send({"type": "http.response.body", "body": last.encode(), "more_body": False})
+            with suppress(TimeoutError):  # nothing more can be sent, not even that this is the end
+                async with Patience(self.write_s) as patience:
+                    await self._send_events(first, send, patience)
         finally:
             self.call.close()
 
-    async def _send_events(self, first: str, send: Send) -> str:
-        """Sends all events but the last, which it returns."""
+    async def _send_events(self, first: str, send: Send, patience: Patience) -> None:
+        patience.begin()
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        patience.end()
+        last = server_event("[DONE]")
         try:
-            async with Patience(self.write_s) as patience:
-                async for event in chained(first, self.events):
-                    patience.begin()
-                    await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
-                    patience.end()
-        except (ClientGone, TimeoutError):
-            return ""
+            async for event in chained(first, self.events):
+                patience.begin()
+                await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
+                patience.end()
+        except ClientGone:
+            last = ""
         except Exception as error:
-            return server_event(compact(error_object(logged(error))))
-        return server_event("[DONE]")
+            last = server_event(compact(error_object(logged(error))))
+        patience.begin()
+        await send({"type": "http.response.body", "body": last.encode(), "more_body": False})
 
 
 def size_of(num_tokens: int, num_top: int | None = None) -> int:

@@ -70,6 +70,11 @@ class Desk:
         """A sequence that the scheduler has ended itself."""
         self.owners.pop(seq.seq_id, None)
 
+    def reset(self) -> None:
+        """Nothing lives any more."""
+        self.owners.clear()
+        self.due.clear()
+
     def next_id(self) -> int:
         return next(self._ids)
 

@@ -12,6 +12,7 @@ from penstock.core.errors import OverloadedError, RequestError
 from penstock.core.events import StepRecord
 from penstock.core.message import message
 from penstock.core.types import Seq, SeqOutput, StepPlan, StepResult
+from penstock.decide.kv.manager import looks_up
 from penstock.decide.scheduler.limits import check_servable
 from penstock.serve.engine.desk import Answer, Desk, seed_of
 from penstock.serve.engine.repeats import Repeats
@@ -73,7 +74,7 @@ class Engine:
         self._rested = False  # since the last step there was a time without work
         self._held_since_s: float | None = None  # requests wait, and no step could be planned
         self._held_s = 0.0  # so since the last step, until then
-        self._is_torn = False  # a step was interrupted, perhaps while it moved keys and values of cached prefixes
+        self._is_torn = False  # a call changes the books, or was interrupted while it did
         self.under_way_s: float | None = None  # when the step that is computed now began; may be read on any thread
         kv = desk.scheduler.kv
         self.repeats = None if kv.prefix_cache else Repeats(kv.block_size, kv.num_total)
@@ -90,15 +91,41 @@ class Engine:
             raise RequestError(f"request id {request.request_id!r} is in use", "request_id")
         seq = self._first_seq(request, self._desk.next_id(), self._seed(request))
         answer = self._answer(request, seq)
-        answer.start()
-        if self.repeats is not None:
+        was_torn, self._is_torn = self._is_torn, True
+        try:
+            answer.start()
+        except RequestError:  # nothing has changed
+            self._is_torn = was_torn
+            raise
+        if self.repeats is not None and looks_up(request.params):
             self.repeats.add(request.token_ids, request.salt)
         self._answers[request.request_id] = answer
         self._queued[request.request_id] = self._came[request.request_id] = seq
+        self._is_torn = was_torn
 
     def abort(self, request_id: str) -> None:
-        """Frees at once what the request holds; unknown ids are ignored. The last one after a step that raised also ends the prefix cache,
-        which may be wrong."""
+        """Frees at once what the request holds; unknown ids are ignored."""
+        was_torn, self._is_torn = self._is_torn, True
+        self._abort(request_id)
+        self._is_torn = was_torn
+
+    def clear(self) -> None:
+        """Ends all requests without an answer. Where a call was interrupted (Ctrl-C, no memory left), even one of this, the books may
+        be wrong, and keys and values in the cache, too: they begin anew, with an empty prefix cache."""
+        if not self._is_torn:
+            for request_id in list(self._answers):
+                self.abort(request_id)
+            return
+        self._scheduler.reset()
+        self._desk.reset()
+        for each in (self._answers, self._queued, self._came):
+            each.clear()
+        self._left_s.clear()
+        self._refused.clear()
+        self.under_way_s = self._held_since_s = None
+        self._rested, self._is_torn = True, False
+
+    def _abort(self, request_id: str) -> None:
         answer = self._answers.pop(request_id, None)
         self._queued.pop(request_id, None)
         if (seq := self._came.pop(request_id, None)) is not None:
@@ -109,9 +136,6 @@ class Engine:
             if not self._scheduler.has_work():
                 self._rested = True
                 self._let_go(self.clock.now())
-        if self._is_torn and not self._answers:
-            self._is_torn = False
-            self._scheduler.kv.drop_cached()
 
     def has_work(self) -> bool:
         return self._scheduler.has_work()
@@ -125,19 +149,19 @@ class Engine:
 
     def step(self, meanwhile: Callable[[], None] | None = None) -> list[tuple[str, Delta]] | None:
         """Computes one step: (request id, delta) in the order of the plan. None when there is nothing to compute now. After whatever it
-        raises, all requests are to be aborted before the next.
+        raises, `clear` comes before the next.
 
         `meanwhile` is called when the step is planned, just before it is computed: what it sets going on other threads does not wait
         for this one.
         """
+        was_torn, self._is_torn = self._is_torn, True
         began = self.under_way_s = self.clock.now()
         try:
-            return self._step(began, meanwhile)
-        except BaseException:
-            self._is_torn = True
-            raise
+            deltas = self._step(began, meanwhile)
         finally:
             self.under_way_s = None
+        self._is_torn = was_torn
+        return deltas
 
     def _step(self, began: float, meanwhile: Callable[[], None] | None) -> list[tuple[str, Delta]] | None:
         counters = self._scheduler.counters
@@ -186,7 +210,7 @@ class Engine:
     def _refuse(self) -> None:
         for seq_id, refusal in self._scheduler.refused.items():
             request_id = self._desk.owners[seq_id].request_id
-            self.abort(request_id)
+            self._abort(request_id)
             self._refused.append((request_id, refusal))
         self._scheduler.refused.clear()
 

@@ -1,6 +1,7 @@
 """Runs an engine on a thread of its own and gives its deltas to asyncio: the EngineClient of a server.
 
 A step that fails ends every request with the reason; the loop is then dead, says so in `health`, and refuses what comes.
+An engine whose books are found wrong when it is idle is not healthy either.
 """
 import asyncio
 import contextlib
@@ -19,6 +20,8 @@ log = logging.getLogger("penstock.engine")
 OBEY_S = 0.01  # for commands between two steps
 IDLE_S = 0.5  # how often an idle engine shows that it lives
 STOP_S = 60.0  # that `stop` waits for the step in flight
+CHECKED = 65_536  # KV blocks that are checked at most, some 35 ms, for which a request that comes just then waits
+CACHED = 8  # a cached block takes as long to check as so many free ones
 Item = Delta | PenstockError
 
 
@@ -48,9 +51,10 @@ class Loop:
         self._outgoing: Sequence[tuple[str, Item]] = ()  # of the step before; its readers run while the next one is computed
         self._beat_s = engine.clock.now()
         self._resting = False  # nothing is computed, however long ago the last step was: the process itself may have been stopped
-        self._progress_s = engine.clock.now()
+        self._progress_s = engine.clock.now()  # when a step was last planned; in the future, where it is known that none is due before
         self._gauges = engine.gauges()
         self._num_coming = 0  # submitted, not yet seen by the engine
+        self._is_checked = True  # no step has changed the engine's books since they were checked
         self._thread = threading.Thread(target=self._run, name="penstock-engine", daemon=True)
 
     def start(self) -> None:
@@ -171,7 +175,7 @@ class Loop:
                 self._gauges = self._engine.gauges()
                 refused = self._engine.take_refused()
                 if deltas is not None:
-                    self._progress_s = self._beat_s
+                    self._progress_s, self._is_checked = self._beat_s, False
                     self._outgoing = [*deltas, *refused] if refused else deltas
                     continue
                 self._send_out()
@@ -197,10 +201,27 @@ class Loop:
                 return
             seconds = IDLE_S
             if self._engine.has_work():
-                seconds = min(IDLE_S, max(0.0005, self._engine.wake_s() - self._engine.clock.now()))
+                due_s, now = self._engine.wake_s(), self._engine.clock.now()
+                seconds = min(IDLE_S, max(0.0005, due_s - now))
+                if due_s > now:
+                    self._progress_s = due_s
             self._resting = True
-            self._wake.wait(seconds)
+            woken = self._wake.wait(seconds)
             self._beat_s, self._resting = self._engine.clock.now(), False
+        if not (woken or self._is_checked or self._engine.num_requests()):
+            self._check()
+
+    def _check(self) -> None:
+        """Once after requests have come and gone; not where it would take long."""
+        self._is_checked = True
+        if self._gauges.kv_blocks_total + (CACHED - 1) * self._gauges.kv_blocks_cached > CHECKED:
+            return
+        try:
+            self._engine.check_integrity()
+        except Exception as error:  # whatever wrong books lead to
+            log.exception("the engine's books are wrong")
+            reason = f"{type(error).__name__}: {error}"[:200]  # it may name many blocks
+            self._failure = f"the engine's books of sequences and KV blocks are wrong: {reason}"
 
     def _send_out(self) -> None:
         if self._outgoing:

@@ -39,7 +39,11 @@ class Selecting(Forwarding):
             return await asyncio.wrap_future(on_thread(selection.chosen))
         places = self._places.setdefault(selection.waits_for, asyncio.Semaphore(AT_ONCE))
         await places.acquire()
-        loop, ended = asyncio.get_running_loop(), on_thread(selection.chosen)
+        try:
+            loop, ended = asyncio.get_running_loop(), on_thread(selection.chosen)
+        except BaseException:  # no more threads may be started
+            places.release()
+            raise
         ended.add_done_callback(lambda _: call(loop, places.release))
         return await asyncio.wrap_future(ended)
 

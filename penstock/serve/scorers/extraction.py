@@ -12,20 +12,30 @@ from collections.abc import Sequence
 
 MAX_PATTERN = 256  # characters
 MEMORY_BYTES = 1 << 30
+OUT_OF_MEMORY = 3  # exit status
 
 
-class TooSlowError(Exception):
-    """The texts were not searched in time, or not within the memory allowed."""
+class TooMuchError(Exception):
+    """The texts were not searched in time, or not within the memory allowed: says which."""
+
+
+class EndedError(Exception):
+    """The process was ended from outside, or could not work: says how."""
 
 
 def extract(pattern: str, texts: Sequence[str], seconds: float) -> list[str | None]:
-    """`last_match` of each text. Raises TooSlowError."""
+    """`last_match` of each text. Raises TooMuchError and EndedError."""
     asked = json.dumps({"pattern": pattern, "texts": list(texts), "seconds": seconds})
     command = [sys.executable, "-I", "-S", __file__]
     try:
         done = subprocess.run(command, input=asked, capture_output=True, text=True, encoding="utf-8", timeout=seconds, check=True)
-    except (subprocess.TimeoutExpired, subprocess.CalledProcessError):
-        raise TooSlowError from None
+    except subprocess.TimeoutExpired:
+        raise TooMuchError(f"took longer than {seconds:g} s") from None
+    except subprocess.CalledProcessError as error:
+        if error.returncode == OUT_OF_MEMORY:
+            raise TooMuchError(f"needed more than {MEMORY_BYTES >> 20} MiB of memory") from None
+        status = error.returncode
+        raise EndedError(f"was ended by signal {-status}" if status < 0 else f"ended with status {status}") from None
     found: list[str | None] = json.loads(done.stdout)
     return found
 
@@ -50,8 +60,11 @@ def limit(seconds: float) -> None:
 def main() -> None:
     asked = json.loads(sys.stdin.buffer.read())
     limit(asked["seconds"])
-    pattern = re.compile(asked["pattern"])
-    print(json.dumps([last_match(pattern, text) for text in asked["texts"]]))
+    try:
+        pattern = re.compile(asked["pattern"])
+        print(json.dumps([last_match(pattern, text) for text in asked["texts"]]))
+    except MemoryError:
+        sys.exit(OUT_OF_MEMORY)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from penstock.core.errors import RequestError
 from penstock.core.types import Score
 from penstock.serve.scorers.contract import Candidate, Host, Ranked, best_first
-from penstock.serve.scorers.extraction import MAX_PATTERN, TooSlowError, extract
+from penstock.serve.scorers.extraction import MAX_PATTERN, EndedError, TooMuchError, extract
 
 SECONDS = 2.0  # for a request's answers together
 
@@ -47,6 +47,8 @@ class Votes:
             return [text.strip() for text in texts]
         try:
             return extract(self._pattern, texts, SECONDS)
-        except TooSlowError:
-            message = f"{self._name} took longer than {SECONDS:g} s on {len(texts)} answers; write a simpler one"
-            raise RequestError(message, self._name) from None
+        except TooMuchError as error:
+            raise RequestError(f"{self._name} {error} on {len(texts)} answers; write a simpler one", self._name) from None
+        except EndedError as error:
+            message = f"the process that searches for {self._name} {error}; the machine may lack memory"
+            raise RequestError(message, self._name, status=503) from None

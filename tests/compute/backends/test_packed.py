@@ -72,6 +72,12 @@ def test_the_oldest_are_removed(tmp_path: Path) -> None:
     assert left == ["a", "c", "d"]
 
 
+def test_a_file_that_another_server_removes_meanwhile_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep(tmp_path)
+    monkeypatch.setattr(Path, "iterdir", lambda folder: iter([*folder.glob("*"), folder / "gone.packed"]))
+    assert keep(tmp_path, "other").find(MADE) is not None
+
+
 def test_what_is_too_large_is_not_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert keep(tmp_path, max_bytes=100).find(MADE) is None and not files(tmp_path)
     (said,) = caplog.messages

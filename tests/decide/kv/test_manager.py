@@ -51,17 +51,18 @@ def test_the_last_token_of_a_prompt_is_computed_though_all_of_it_is_cached():
     kv.check_integrity()
 
 
-def test_what_is_cached_can_be_dropped_but_for_what_sequences_hold():
+def test_reset_begins_anew_whatever_was_left():
     kv = make_kv()
     serve(kv, make_seq(0, range(10)))
     seq = make_seq(1, [*range(4), *range(50, 55)])
     assert kv.admit(seq)
     compute(kv, seq)
-    kv.drop_cached()
-    assert kv.num_cached == 0 and len(kv.tree) == 2 and kv.num_used == 3
-    kv.free(seq)
-    kv.drop_cached()
-    assert len(kv.tree) == kv.num_cached == kv.num_used == 0
+    kv.pool.allocate()  # as an interrupted `grow` leaves it
+    num_hit = kv.num_hit
+    kv.reset()
+    assert kv.num_cached == kv.num_used == len(kv.tree) == 0 and not kv.holders() and kv.num_hit == num_hit == 4
+    kv.check_integrity()
+    serve(kv, make_seq(2, range(10)))
     kv.check_integrity()
 
 
@@ -84,7 +85,7 @@ def test_without_room_for_a_copy_a_block_that_others_hold_does_not_help():
     kv.check_integrity()
 
 
-@pytest.mark.parametrize("rest", [{"params": SamplingParams(prompt_logprobs=0)}, {"wants_embedding": True}, {"salt": "other"}])
+@pytest.mark.parametrize("rest", [{"params": SamplingParams(prompt_logprobs=0)}, {"salt": "other"}])
 def test_who_needs_every_row_or_has_another_salt_finds_nothing(rest):
     kv = make_kv(num_blocks=16)
     serve(kv, make_seq(0, range(9)))
@@ -92,6 +93,14 @@ def test_who_needs_every_row_or_has_another_salt_finds_nothing(rest):
     assert kv.admit(seq)
     assert seq.num_cached == seq.num_computed == 0
     assert kv.num_hit == 0
+
+
+def test_an_embedding_needs_the_last_row_only():
+    kv = make_kv()
+    serve(kv, make_seq(0, range(9)))
+    seq = make_seq(1, range(9), wants_embedding=True)
+    assert kv.admit(seq)
+    assert seq.num_cached == seq.num_computed == 8
 
 
 def test_without_prefix_cache_nothing_is_kept():

@@ -254,7 +254,7 @@ def test_sequences_of_a_search_are_no_answers_to_learn_from():
     rig.scheduler.append(0, 7)
     rig.scheduler.finish(0, "stop")
     rig.scheduler.finish(1, "abort")
-    finished, outputs = rig.scheduler.ended.take()
+    finished, outputs = rig.scheduler.ended.told()
     assert finished == (0, 1) and outputs[0] == () and len(outputs[1]) == 1
 
 

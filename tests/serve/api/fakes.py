@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
@@ -91,6 +91,7 @@ class FakeEngine:
         self.active: set[str] = set()
         self.aborted: list[str] = []
         self.script: str | None = None  # said instead of invented tokens
+        self.stride = 1  # tokens in a delta
         self.fail_after: int | None = None  # tokens, then the engine dies
         self.give_up_after: int | None = None  # tokens, then a choice ends with "abort"
         self.late: RequestError | None = None  # what requests with objectives are told instead of a first token
@@ -136,7 +137,7 @@ class FakeEngine:
                 raise RuntimeError("secret of the engine")
             count += 1
             for choice in [c for c in choices if c.reason is None]:
-                delta = choice.step()
+                delta = choice.stride(self.stride)
                 rows = self._prompt_rows(request) if first and params.prompt_logprobs is not None else None
                 first = False
                 done = all(c.reason is not None for c in choices)
@@ -186,6 +187,15 @@ class Speaker:
             text += more + self.stops.finish()
         rows = () if params.logprobs is None else (row_of(token, params.logprobs),)
         return Delta(self.index, text, (token,), rows, finish_reason=self.reason, stop_reason=stopped)
+
+    def stride(self, most: int) -> Delta:
+        """Up to so many steps as one delta."""
+        deltas = [self.step()]
+        while len(deltas) < most and self.reason is None:
+            deltas.append(self.step())
+        return replace(
+            deltas[-1], text="".join([each.text for each in deltas]), token_ids=tuple([id for each in deltas for id in each.token_ids]),
+            logprobs=tuple([row for each in deltas for row in each.logprobs]))
 
     def _token(self) -> int:
         if self.script is not None:

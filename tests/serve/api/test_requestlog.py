@@ -1,6 +1,7 @@
 import errno
 import json
 import shlex
+import time
 from pathlib import Path
 from typing import Any
 
@@ -88,3 +89,10 @@ def test_a_record_that_cannot_be_written_takes_its_body_with_it(tmp_path: Path, 
     log = RequestLog(ServerConfig(log_requests=str(tmp_path)))
     assert log.write("/tokenize", {"prompt": "x" * LONGEST_ARGUMENT}) is None
     assert written and not list(tmp_path.iterdir())
+
+
+def test_servers_that_share_a_folder_have_names_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "strftime", lambda _: "20260101T000000")
+    one, other = (RequestLog(ServerConfig(log_requests=str(tmp_path))) for _ in range(2))
+    assert one.write("/tokenize", {"prompt": "a"}) != other.write("/tokenize", {"prompt": "b"})
+    assert len(list(tmp_path.iterdir())) == 2

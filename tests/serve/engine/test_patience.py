@@ -70,6 +70,25 @@ def test_a_request_that_gets_no_step_is_not_healthy_even_where_the_scheduler_has
     assert loop.health().ok
 
 
+def test_a_batch_that_waits_for_company_is_no_reason_to_worry(folder: Path) -> None:
+    batching = "dynamic:size=8,window_ms=1000"
+    loop = Loop(build(EngineConfig(model=str(folder), batching=batching)).engine, wedged_s=0.3)
+    loop.start()
+
+    async def main() -> None:
+        waiting = asyncio.ensure_future(anext(loop.submit(asked())))
+        began_s = time.monotonic()
+        while not waiting.done():
+            assert loop.health().ok
+            await asyncio.sleep(0.02)
+        assert time.monotonic() - began_s > 0.9 and (await waiting).token_ids
+
+    try:
+        asyncio.run(main())
+    finally:
+        loop.stop()
+
+
 def test_answers_of_which_the_best_are_being_chosen_are_no_reason_to_worry(loop: Loop) -> None:
     class Slow:
         request, waits_for = asked(), ""

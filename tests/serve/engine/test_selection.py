@@ -1,6 +1,8 @@
 """Best of several answers and self-consistency, offline: who comes back, with what, and what it cost."""
+import asyncio
+import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -9,8 +11,8 @@ import pytest
 from penstock import LLM, SamplingParams
 from penstock.core.errors import RequestError
 from penstock.core.types import Output
-from penstock.serve.engine.requests import Request
-from penstock.serve.engine.selecting import on_thread
+from penstock.serve.engine.requests import Delta, Request
+from penstock.serve.engine.selecting import AT_ONCE, Selecting, on_thread
 from tests.serve.scorers.rewards import Rewards, rewards
 from tests.tiny import write_model
 
@@ -142,6 +144,39 @@ def test_drafts_of_answers_that_were_chosen_are_told(tmp_path_factory: pytest.Te
     assert [each.token_ids for each in output.outputs] == [each.token_ids for each in likeliest[:2]]
     assert all(each.drafting.passes > 0 for each in output.outputs)
     assert output.drafting.passes > sum(each.drafting.passes for each in output.outputs)
+
+
+def test_a_thread_that_cannot_be_started_costs_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Engine:
+        model_name, max_model_len = "m", 8
+
+        async def submit(self, _: object) -> AsyncIterator[Delta]:
+            for delta in ():
+                yield delta
+
+    class Slow:
+        request, waits_for = None, "others"
+
+        def chosen(self) -> list[Delta]:
+            return [Delta(0, done=True)]
+
+    class Always:
+        def of(self, _: object) -> Slow:
+            return Slow()
+
+    async def main() -> None:
+        selecting = Selecting(Engine(), Always())  # type: ignore[arg-type]
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", raising)
+            for _ in range(AT_ONCE + 1):
+                with pytest.raises(RuntimeError, match="can't start new thread"):
+                    await asyncio.wait_for(anext(selecting.submit(None)), 5)  # type: ignore[arg-type]
+        assert (await asyncio.wait_for(anext(selecting.submit(None)), 5)).done  # type: ignore[arg-type]
+
+    def raising(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    asyncio.run(main())
 
 
 def test_a_panic_while_answers_are_chosen_from_leaves_nobody_waiting() -> None:

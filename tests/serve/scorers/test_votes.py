@@ -1,7 +1,10 @@
 """Self-consistency: what is extracted, who wins, and that no pattern can hold up the server."""
+from pathlib import Path
+
 import pytest
 
 from penstock.core.errors import RequestError
+from penstock.serve.scorers import extraction
 from penstock.serve.scorers.allowed import Allowed
 from penstock.serve.scorers.contract import Candidate, Host, Ranked
 from penstock.serve.scorers.extraction import extract
@@ -58,6 +61,19 @@ def test_what_is_no_pattern_is_refused_before_anything_is_generated(pattern: str
 def test_a_pattern_that_is_too_long_is_refused() -> None:
     with pytest.raises(RequestError, match="has 257 characters; at most 256"):
         Votes(VotesOptions("a" * 257), HOST)
+
+
+@pytest.mark.parametrize(("how", "told", "status"), [
+    ("os.kill(os.getpid(), 9)", r"^the process that searches for self_consistency\.extract was ended by signal 9; the machine", 503),
+    ("sys.exit(1)", "ended with status 1", 503),
+    ("'x' * (2 << 30)", r"^self_consistency\.extract needed more than 1024 MiB of memory on 1 answers; write", 400)])
+def test_what_ended_a_search_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: str, told: str, status: int) -> None:
+    program = Path(extraction.__file__).read_text("utf-8").replace('re.compile(asked["pattern"])', f"__import__('builtins') and {how}")
+    (tmp_path / "program.py").write_text("import os\n" + program, "utf-8")
+    monkeypatch.setattr(extraction, "__file__", str(tmp_path / "program.py"))
+    with pytest.raises(RequestError, match=told) as raised:
+        rank("a", ("a", -1.0))
+    assert (raised.value.status, raised.value.param) == (status, "self_consistency.extract")
 
 
 def test_a_pattern_that_takes_for_ever_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ import queue
 import threading
 import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -33,55 +34,63 @@ class Masks:
         """`width`: see Vocabulary."""
         self._width = width
         self._buffer = self._allocate(0)
-        self._work: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
-        self._done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-        self._num_rows: int | None = None  # of the masks that are being computed
+        self._queue: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._begun: Work | None = None  # and not taken
 
     def begin(self, paths: Sequence[Path]) -> None:
         """Starts to compute the masks of these rows."""
-        if self._num_rows is not None:  # the last step failed before `take`
-            self._wait()
-        if self._thread is None:
-            self._thread = threading.Thread(target=serve, args=(self._work, self._done), name="penstock-masks", daemon=True)
-            self._thread.start()
-            weakref.finalize(self, self._work.put, None)
+        if self._thread is None or not self._thread.is_alive():  # in a process that was forked it is not
+            self._start()
+        elif self._begun is not None:  # the last step failed before `take`, or in it
+            self._begun.ended.wait()
         num_rows = sum([path.num_rows for path in paths])
         if num_rows > len(self._buffer):
             self._buffer = self._allocate(2 * num_rows)
-        self._num_rows = num_rows
-        self._work.put((paths, self._buffer))
+        work = Work(paths, self._buffer[:num_rows])
+        self._queue.put(work)
+        self._begun = work
 
     def take(self) -> Array:
         """Waits for the masks: uint32 [rows, width / 32] in the order of the paths, the lowest bit of a word is its first token's. The next
         `begin` overwrites them. Raises what computing them raised."""
-        num_rows = self._num_rows
-        self._wait()
-        return self._buffer[:num_rows]
+        work = self._begun
+        assert work is not None
+        work.ended.wait()
+        self._begun = None
+        if work.failure is not None:
+            raise work.failure
+        return work.masks
+
+    def _start(self) -> None:
+        self._queue = queue.SimpleQueue()
+        self._thread = threading.Thread(target=serve, args=(self._queue,), name="penstock-masks", daemon=True)
+        self._thread.start()
+        weakref.finalize(self, self._queue.put, None)
 
     def _allocate(self, num_rows: int) -> Array:
         return np.empty((num_rows, self._width // 32), dtype=np.uint32)
 
-    def _wait(self) -> None:
-        self._num_rows = None
-        failure = self._done.get()
-        if failure is not None:
-            raise failure
+
+@dataclass(slots=True)
+class Work:
+    """The masks of one step, computed when `ended` is set, unless there is a failure."""
+
+    paths: Sequence[Path]
+    masks: Array  # uint32 [rows, width / 32]
+    ended: threading.Event = field(default_factory=threading.Event)
+    failure: BaseException | None = None
 
 
-Work = tuple[Sequence[Path], Array]
-
-
-def serve(work: queue.SimpleQueue[Work | None], done: queue.SimpleQueue[BaseException | None]) -> None:
-    """The thread's loop: computes masks until it gets None, and reports each as done, or failed."""
-    while (given := work.get()) is not None:
+def serve(given: queue.SimpleQueue[Work | None]) -> None:
+    """The thread's loop: computes masks until it gets None."""
+    while (work := given.get()) is not None:
         try:
-            fill(*given)
+            fill(work.paths, work.masks)
         except BaseException as error:  # raised by `take`; a panic of native code is no Exception
-            done.put(error)
-        else:
-            done.put(None)
-        del given  # so that it keeps no sequence alive while the thread waits
+            work.failure = error
+        work.ended.set()
+        del work  # so that it keeps no sequence alive while the thread waits
 
 
 def fill(paths: Sequence[Path], masks: Array) -> None:

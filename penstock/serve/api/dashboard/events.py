@@ -64,7 +64,8 @@ class Updates(Response):
                         patience.begin()
                         await send(chunk(text))
                         patience.end()
-            await send(chunk('data: {"type":"bye"}\n\n') | {"more_body": False})
+                patience.begin()
+                await send(chunk('data: {"type":"bye"}\n\n') | {"more_body": False})
         except TimeoutError:
             pass
         finally:

@@ -1,6 +1,7 @@
 """The response object, whole or told of by typed events in OpenAI's order, and kept when it is complete."""
 import time
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from penstock.core.errors import OverloadedError
@@ -17,7 +18,8 @@ from penstock.serve.api.responses.output import BEGUN, COMPLETE, INCOMPLETE, Out
 from penstock.serve.api.stream import compact, logged, server_event, size_of
 from penstock.serve.api.usage import response_usage, score_object
 from penstock.serve.engine.requests import Delta, Usage
-from penstock.serve.text.answer import ContentDelta, Event
+from penstock.serve.text.answer import ContentDelta, Event, ToolCallArguments, ToolCallStart
+from penstock.serve.text.detokenize import Detokenizer
 
 CUT = {"reason": "max_output_tokens"}
 
@@ -34,6 +36,9 @@ class Answer:
         self._choice = Choice(desk, asked.wish, prompt, prompt.token_ids)
         self._output = Output(made)
         self._shown = Shown(self._choice)
+        params, num_top = asked.wish.params, asked.wish.num_top
+        detokenizer = desk.parts.tokenizer.detokenizer(params.skip_special_tokens, prompt.token_ids)
+        self._apart = None if num_top is None else Apart(detokenizer)
         self._end = Delta(0)
         self._usage = Usage()
         self._num_events = 0
@@ -74,6 +79,10 @@ class Answer:
         return server_event(await self._desk.work.run(size, compact, event), told["type"])
 
     def _add(self, delta: Delta) -> list[Told]:
+        parts = [delta] if self._apart is None else self._apart.parts(delta)
+        return [told for part in parts for told in self._told(part)]
+
+    def _told(self, delta: Delta) -> list[Told]:
         self._usage = delta.usage or self._usage
         found = self._choice.added(delta)
         told = self._output.add(found, self._shown.rows(found, self._choice.rows(delta) or ()))
@@ -106,6 +115,30 @@ class Answer:
                 "output": self._output.items, "usage": None, **self._asked.repeated}
 
 
+class Apart:
+    """An answer's tokens one by one, each with its text as far as that has come: else those of a text and of a call that come at once could
+    not be told apart."""
+
+    def __init__(self, detokenizer: Detokenizer) -> None:
+        self._detokenizer = detokenizer
+        self._end = 0  # characters of the tokens
+        self._at = 0  # characters of the text, which may lag behind
+
+    def parts(self, delta: Delta) -> list[Delta]:
+        """The last one has whatever else the delta has."""
+        parts, begin = [], 0
+        for token_id, row in zip(delta.token_ids, delta.logprobs, strict=True):
+            self._end += len(self._detokenizer.push_one(token_id))
+            end = max(begin, min(self._end - self._at, len(delta.text)))
+            parts.append(Delta(delta.index, delta.text[begin:end], (token_id,), (row,)))
+            begin = end
+        self._at += len(delta.text)
+        if not parts:
+            return [delta]
+        last = parts.pop()
+        return [*parts, replace(delta, text=last.text + delta.text[begin:], token_ids=last.token_ids, logprobs=last.logprobs)]
+
+
 class Shown:
     """Log-probabilities of the tokens that an answer's text is made of, one delta after another: not of its thoughts, nor of its calls."""
 
@@ -113,6 +146,7 @@ class Shown:
         self._choice = choice
         self._waiting: list[dict[str, Any]] = []  # of tokens that nothing has been shown of yet
         self._num_past = 0  # tokens before them
+        self._calls = False  # the last that was shown is a call
 
     def rows(self, found: Sequence[Event], rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """`found`: what the delta adds to the answer; `rows`: of its tokens."""
@@ -120,10 +154,21 @@ class Shown:
         if not found:
             return []
         taken = self.rest()
-        return taken if any(isinstance(event, ContentDelta) for event in found) else []
+        called, self._calls = self._calls, isinstance(found[-1], ToolCallStart | ToolCallArguments)
+        text = next((event.text for event in found if isinstance(event, ContentDelta)), None)
+        return [] if text is None else taken[num_before(taken, text) :] if called else taken
 
     def rest(self) -> list[dict[str, Any]]:
         num_thought = max(0, self._choice.num_reasoning() - self._num_past)
         taken, self._waiting = self._waiting, []
         self._num_past += len(taken)
         return taken[num_thought:]
+
+
+def num_before(rows: Sequence[dict[str, Any]], text: str) -> int:
+    """How many of a call's last tokens stand before those of the `text` that follows it."""
+    at, count = b"".join([bytes(row["bytes"]) for row in rows]).rfind(text.encode()), 0
+    while 0 < at >= len(rows[count]["bytes"]):
+        at -= len(rows[count]["bytes"])
+        count += 1
+    return count
