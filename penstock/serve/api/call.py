@@ -1,7 +1,7 @@
 """One HTTP request's way through the engine: its prompts' deltas merged, timed, counted, and given up when nobody waits any more."""
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from starlette.requests import Request as HttpRequest
 
@@ -9,7 +9,7 @@ from penstock.core.errors import OverloadedError, PenstockError, RequestError
 from penstock.core.slo import Objectives
 from penstock.decide.kv.manager import looks_up
 from penstock.serve.api.drain import stopped
-from penstock.serve.api.limits import ClientGone, hung_up, unless_gone
+from penstock.serve.api.limits import ClientGone, hung_up
 from penstock.serve.api.parts import Desk
 from penstock.serve.engine.requests import Delta, Request, Usage, given_up
 
@@ -36,9 +36,8 @@ class Progress:
 class Call:
     """Engine requests, one per prompt, that live and die together.
 
-    `start` queues them, or raises RequestError with none of them left in the engine. `deltas` yields (prompt number, delta).
-    It raises ClientGone when the client hangs up and RequestError when the server stops. `close`, always called at the end,
-    frees what has not ended.
+    `start` queues them, or raises RequestError with none of them left in the engine. `deltas` yields (prompt number, delta). It raises
+    ClientGone when the client hangs up and RequestError when the server stops. `close`, always called at the end, frees what has not ended.
     """
 
     def __init__(self, desk: Desk, http: HttpRequest, requests: Sequence[Request], arrived_s: float) -> None:
@@ -50,40 +49,51 @@ class Call:
         self._progress = [Progress(request) for request in requests]
         self._queue: asyncio.Queue[tuple[int, Delta] | Exception] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
+        self._num_submitted = 0
+        self._ended = asyncio.Semaphore(0)  # a release for each request that has
 
     @property
     def headers(self) -> dict[str, str]:
         """What the client is told beside the answer."""
         return self._desk.unserved.headers(self.requests, self._usual)
 
-    def start(self) -> None:
-        try:
-            self._submit()
-        except OverloadedError:
-            self._desk.parts.metrics.on_request("refused", Usage(), None)
-            raise
-
-    async def start_with_room(self) -> None:
-        """As `start`, but where the queue is full it waits, as long as the client and the server do. Raises ClientGone too."""
-        while True:
-            try:
-                return self._submit()
-            except OverloadedError as error:
-                async with self._desk.drain.entered():
-                    await unless_gone(self._receive, asyncio.sleep(error.retry_after_s))
-
-    def _submit(self) -> None:
+    def start(self, at_once: int | None = None) -> None:
+        """`at_once`: no more than so many are in the engine together; what is left follows as there is room, and has arrived then."""
+        first = self.requests[:at_once]
         streams: list[AsyncIterator[Delta]] = []
         try:
-            for request in self.requests:
+            for request in first:
                 streams.append(self._desk.parts.engine.submit(request))
-        except Exception:
-            for request in self.requests[: len(streams)]:
+        except Exception as error:
+            for request in first[: len(streams)]:
                 self._desk.parts.engine.abort(request.request_id)
+            if isinstance(error, OverloadedError):
+                self._desk.parts.metrics.on_request("refused", Usage(), None)
             raise
+        self._num_submitted = len(first)
         self._tasks = [asyncio.create_task(self._pump(number, stream)) for number, stream in enumerate(streams)]
         self._tasks.append(asyncio.create_task(self._watch()))
+        if len(first) < len(self.requests):
+            self._tasks.append(asyncio.create_task(self._submit_others()))
         self._desk.drain.enter(self._stop)
+
+    async def _submit_others(self) -> None:
+        try:
+            for number in range(self._num_submitted, len(self.requests)):
+                await self._ended.acquire()
+                stream = await self._submitted(replace(self.requests[number], arrival_s=None))
+                self._num_submitted += 1
+                self._tasks.append(asyncio.create_task(self._pump(number, stream)))
+        except Exception as error:  # whoever reads the deltas decides what it means
+            self._queue.put_nowait(error)
+
+    async def _submitted(self, request: Request) -> AsyncIterator[Delta]:
+        """Waits while others leave it no room."""
+        while True:
+            try:
+                return self._desk.parts.engine.submit(request)
+            except OverloadedError as error:
+                await asyncio.sleep(error.retry_after_s)
 
     async def deltas(self) -> AsyncIterator[tuple[int, Delta]]:
         running = len(self.requests)
@@ -117,6 +127,8 @@ class Call:
                 progress.done = True
                 self._desk.parts.metrics.on_request("refused", Usage(), None)
             self._queue.put_nowait(error)
+        finally:
+            self._ended.release()
 
     async def _watch(self) -> None:
         """Waits for the client to hang up, and frees what it held at once, even while a send is blocked."""
@@ -129,7 +141,8 @@ class Call:
         self._queue.put_nowait(stopped())
 
     def _abort(self) -> None:
-        for progress in self._progress:
+        submitted, self._num_submitted = self._progress[: self._num_submitted], len(self.requests)
+        for progress in submitted:
             if not progress.done:
                 progress.done = True
                 self._desk.parts.engine.abort(progress.request.request_id)

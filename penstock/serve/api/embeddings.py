@@ -39,23 +39,16 @@ async def create(desk: Desk, http: HttpRequest) -> Response:
     names = names_of(f"embd-{made_id(http)}", len(prompts))
     requests = [make_request(name, p.token_ids, PARAMS, placing, prompt=p.text, wants_embedding=True)
                 for name, p in zip(names, prompts, strict=True)]
-    most = desk.parts.config.max_queue  # that may wait at once
-    calls = [Call(desk, http, requests[begin : begin + most], arrived_s) for begin in range(0, len(requests), most)]
-    found = []
-    for number, call in enumerate(calls):
-        if number:  # what others have computed is not to be lost
-            await call.start_with_room()
-        else:
-            call.start()
-        found.append(await collect(call))
-    vectors = [vector for part, _ in found for vector in part]
-    usage = usage_object([each for _, part in found for each in part])
+    call = Call(desk, http, requests, arrived_s)
+    call.start(at_once=desk.parts.config.max_queue)
+    vectors, usages = await collect(call)
+    usage = usage_object(usages)
     size = CHARACTERS * sum(map(len, vectors))
 
     def answer() -> Response:
         data = [{"object": "embedding", "index": at, "embedding": written(vector, encoding)} for at, vector in enumerate(vectors)]
         told = {name: usage[name] for name in ("prompt_tokens", "total_tokens")}
-        return json_response({"object": "list", "data": data, "model": desk.model, "usage": told}, headers=calls[0].headers)
+        return json_response({"object": "list", "data": data, "model": desk.model, "usage": told}, headers=call.headers)
 
     return await desk.work.run(size, answer)
 
