@@ -19,7 +19,7 @@ class TrainHeadsOptions:
     model: str = option("brook", HELP)
     kind: str | None = option(None, "What to train, as name:key=value,...")
     text: tuple[str, ...] = option((), "A file or folder of text (.txt, .md, .jsonl) like what the model will be given; may be repeated")
-    held_out: tuple[str, ...] = option((), "Held-out text to measure on, likewise; default: the last twentieth of each document of --text")
+    held_out: tuple[str, ...] = option((), "Held-out text to measure on, likewise; default: the last 5 to 10 % of each document of --text")
     begin: str | None = option(None, "Folder with heads of this kind to continue training; default: start with new ones")
     out: str | None = option(None, "Folder to write the file <kind>.safetensors to")
     minutes: float | None = option(None, "Most minutes that the command may take; default: 30, or no limit with --steps")
@@ -56,7 +56,7 @@ def train_heads(options: TrainHeadsOptions) -> None:
     train, held_out = (documents, text.read(options.held_out)) if options.held_out else text.split(documents, HELD_OUT)
     name = options.kind.partition(":")[0]
     begin = None if options.begin is None else Path(options.begin)
-    measured_on = "text to measure on" + ("" if options.held_out else " (the last twentieth of --text; --held-out names other)")
+    measured_on = "text to measure on" + ("" if options.held_out else " (the last 5 to 10 % of --text; --held-out names other)")
     job = Job(options.model, name, train, held_out, Path(options.out), length, options.seed, options.threads, begin=begin,
               measured_on=measured_on)
     result = run(job, lambda target, seed: kind(settings, target, seed), lambda line: print(line, file=sys.stderr, flush=True))

@@ -75,7 +75,7 @@ class LLM:
         self._selections = make_selections(self._built.tokenizer, None)
         self._numbers = itertools.count()
         self._lock = threading.Lock()
-        self._whose: int | None = None  # thread that took the lock last
+        self._whose: int | None = None  # thread that generates
 
     @property
     def hardware(self) -> Hardware | None:
@@ -154,12 +154,12 @@ class LLM:
             raise UsageError("this LLM is generating, and its callbacks cannot ask it for more: call it again when it has returned")
 
     def _run_all(self, requests: list[Request], on_delta: OnDelta | None) -> list[Output]:
-        self._whose = threading.get_ident()
         now = self._engine.clock.now()
         requests = [replace(request, arrival_s=now) for request in requests]
         outputs = {request.request_id: _blank(request, now) for request in requests}
         chosen = {request.request_id: selection for request in requests if (selection := self._selections.of(request)) is not None}
         try:
+            self._whose = threading.get_ident()
             self._engine.clear()  # what a call has left that was interrupted again while it cleared up
             for request in requests:
                 selection = chosen.get(request.request_id)
@@ -178,6 +178,8 @@ class LLM:
         except BaseException:
             self._engine.clear()
             raise
+        finally:
+            self._whose = None
         check_given_up(requests, outputs)
         return [outputs[request.request_id] for request in requests]
 

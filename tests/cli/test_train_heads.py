@@ -60,7 +60,7 @@ def test_what_was_told_is_passed_on(penstock: Any, trainer: Trainer, text: Path)
     assert (status, err) == (0, "half done\n") and "1,234 parameters" in out and "--propose eagle:path=there" in out
     ((model, kind, train, held_out, folder, length, seed, threads, begin, measured_on),) = trainer.jobs
     assert (model, kind, folder, length, seed, threads, begin) == ("rill", "eagle", Path("there"), (None, 9), 3, None, Path("before"))
-    assert train[0] + "\n\n" + held_out[0] == TEXT and measured_on.endswith(" (the last twentieth of --text; --held-out names other)")
+    assert train[0] + "\n\n" + held_out[0] == TEXT and measured_on.endswith(" (the last 5 to 10 % of --text; --held-out names other)")
     assert trainer.made == [(None, "target", 7)]
 
 

@@ -89,6 +89,15 @@ def test_threads_take_turns(llm: LLM) -> None:
     assert [found.get(number) for number in range(6)] == alone
 
 
+def test_a_thread_that_has_generated_waits_for_one_that_is_about_to(llm: LLM) -> None:
+    alone = llm.generate("a", SHORT)[0].outputs[0].token_ids
+    llm._lock.acquire()  # as another thread does
+    other = threading.Timer(0.05, llm._lock.release)
+    other.start()
+    assert llm.generate("a", SHORT)[0].outputs[0].token_ids == alone
+    other.join()
+
+
 def test_a_callback_that_asks_for_more_is_refused(llm: LLM) -> None:
     def on_delta(_: object) -> None:
         llm.generate("c", SHORT)

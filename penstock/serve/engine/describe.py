@@ -52,7 +52,8 @@ def describe(config: EngineConfig) -> Description:
     try:
         check_served(holding.program)
         refuse_quantized(found.config)
-        resolved = resolve(chosen.config, spec, held, look())
+        build.check_proposer(chosen.config, chosen.backend)
+        resolved = resolve(chosen.config, spec, held, look(), build.drafting_takes(config, found, chosen))
         served = resolved.engine.kv_tokens or 0, resolved.reasons["kv_tokens"]
     except (CapacityError, ModelError) as error:
         served = 0, str(error)

@@ -54,7 +54,7 @@ class Loop:
         self._progress_s = engine.clock.now()  # when a step was last planned; in the future, where it is known that none is due before
         self._gauges = engine.gauges()
         self._num_coming = 0  # submitted, not yet seen by the engine
-        self._is_checked = True  # no step has changed the engine's books since they were checked
+        self._changed_s: float | None = None  # when a step last changed the engine's books; None: they were checked since
         self._thread = threading.Thread(target=self._run, name="penstock-engine", daemon=True)
 
     def start(self) -> None:
@@ -175,7 +175,7 @@ class Loop:
                 self._gauges = self._engine.gauges()
                 refused = self._engine.take_refused()
                 if deltas is not None:
-                    self._progress_s, self._is_checked = self._beat_s, False
+                    self._progress_s = self._changed_s = self._beat_s
                     self._outgoing = [*deltas, *refused] if refused else deltas
                     continue
                 self._send_out()
@@ -206,14 +206,16 @@ class Loop:
                 if due_s > now:
                     self._progress_s = due_s
             self._resting = True
-            woken = self._wake.wait(seconds)
+            self._wake.wait(seconds)
             self._beat_s, self._resting = self._engine.clock.now(), False
-        if not (woken or self._is_checked or self._engine.num_requests()):
+        if self._changed_s is None or self._num_coming or self._engine.num_requests():
+            return
+        if self._beat_s - self._changed_s >= IDLE_S:  # however often somebody looked meanwhile
             self._check()
 
     def _check(self) -> None:
         """Once after requests have come and gone; not where it would take long."""
-        self._is_checked = True
+        self._changed_s = None
         if self._gauges.kv_blocks_total + (CACHED - 1) * self._gauges.kv_blocks_cached > CHECKED:
             return
         try:
@@ -252,11 +254,9 @@ class Loop:
             self._ended = True
         self._send_out()
         self._obey_adds_only()
-        open_ids = list(self._mailboxes)
-        self._deliver([(request_id, RequestError(reason, status=503, code="engine_unavailable")) for request_id in open_ids])
+        self._deliver([(request_id, RequestError(reason, status=503, code="engine_unavailable")) for request_id in self._mailboxes])
         try:
-            for request_id in open_ids:
-                self._engine.abort(request_id)
+            self._engine.clear()
         except BaseException:
             log.exception("what the requests held could not be freed")
 

@@ -36,6 +36,8 @@ def extract(pattern: str, texts: Sequence[str], seconds: float) -> list[str | No
             raise TooMuchError(f"needed more than {MEMORY_BYTES >> 20} MiB of memory") from None
         status = error.returncode
         raise EndedError(f"was ended by signal {-status}" if status < 0 else f"ended with status {status}") from None
+    except OSError as error:  # no memory, no process or no open file is left
+        raise EndedError(f"could not be started: {error.strerror or error}") from None
     found: list[str | None] = json.loads(done.stdout)
     return found
 

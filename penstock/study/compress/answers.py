@@ -30,6 +30,11 @@ class Sizes:
     longest: int = 384
     output: int = 96
 
+    @property
+    def few(self) -> int:
+        """Of a batch that need not be whole: as many as a part, or as the longest sequence has."""
+        return max(self.longest + self.output, min(self.batch, self.part))
+
 
 @dataclass(frozen=True, slots=True)
 class Windows:
@@ -63,9 +68,16 @@ class Answers:
 
     def draw(self) -> list[Windows]:
         """The parts of a batch."""
+        return self._batch().parts(self._sizes.part)
+
+    def draw_few(self) -> list[Windows]:
+        """The parts of a batch, up to `Sizes.few` tokens of it."""
+        return self._batch().parts(self._sizes.few)[0].parts(self._sizes.part)
+
+    def _batch(self) -> Windows:
         if not self._made:
             self._made.extend(self._make())
-        return self._made.popleft().parts(self._sizes.part)
+        return self._made.popleft()
 
     def _make(self) -> list[Windows]:
         sizes = self._sizes

@@ -102,7 +102,8 @@ def calibrate(target: Target, heads: Heads, batches: list[Windows]) -> None:
             hidden, rows = paired.of(guess)
             if not len(rows):
                 break
-            costs[name] += torch.stack([F.cross_entropy(target.logits(hidden * factor), chosen[rows]) for factor in FACTORS])
+            costs[name] += torch.stack([
+                F.cross_entropy(target.logits(hidden * factor), chosen[rows], reduction="sum") for factor in FACTORS])
     for name, cost in costs.items():
         weight, offset = heads.parameters[name], target.spec.norm_offset
         weight.copy_((weight + offset) * FACTORS[int(cost.argmin())] - offset)

@@ -80,7 +80,8 @@ def learn(job: Job, spec: ModelSpec, make: Callable[[Target, int], Any], say: Ca
     say(f"generating answers of {job.model} to train and measure on")
     llm, watch = open_llm(job.model, sizes, job.threads), told_now_and_then(say)
     tokenizer = llm.get_tokenizer()
-    measured = Answers(llm, Beginnings(job.held_out, tokenizer, seed=0, name=job.measured_on), sizes, seed=0, watch=watch)
+    few = replace(sizes, batch=sizes.few)
+    measured = Answers(llm, Beginnings(job.held_out, tokenizer, seed=0, name=job.measured_on), few, seed=0, watch=watch)
     lessons = Lessons(Answers(llm, Beginnings(job.texts, tokenizer, job.seed), sizes, job.seed, watch),
                       [part for _ in range(MEASURED) for part in measured.draw()], job.length)
 

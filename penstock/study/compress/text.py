@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from penstock.core.errors import UsageError
+from penstock.core.strict_json import fault
 
 SUFFIXES = (".txt", ".md", ".jsonl")
 FIELDS = ("text", "prompt", "question")  # of a line of JSON; the first that is there
@@ -37,13 +38,23 @@ def _documents(file: Path) -> list[str]:
     except OSError as error:
         raise UsageError(f"cannot read {file}: {error.strerror}") from None
     except ValueError as error:
-        raise UsageError(f"{file} is not {'JSON lines' if file.suffix == '.jsonl' else 'UTF-8'}: {error}") from None
+        raise UsageError(f"{file} is not UTF-8: {error}") from None
 
 
 def _lines(text: str, file: Path) -> Iterator[str]:
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
-            yield _text_of(json.loads(line), f"line {number} of {file}")
+            place = f"line {number} of {file}"
+            yield _text_of(_value_of(line, place), place)
+
+
+def _value_of(line: str, place: str) -> Any:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{place} is not JSON: {error.msg} at its column {error.colno}") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{place} is not JSON that can be read: {fault(error)}") from None
 
 
 def _text_of(line: Any, place: str) -> str:

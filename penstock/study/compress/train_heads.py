@@ -74,12 +74,12 @@ def train(target: Target, heads: Heads, lessons: Lessons, save: Callable[[], Pat
                 said = now
                 say(f"{done:6.1%}  loss {loss:.3f}  {step} steps, {tokens / (now - began):,.0f} tokens/s")
             if now - saved > SAVE_S:
-                saved = now
                 save()
                 say(told(agreement(target, heads, held_out)))
+                saved = time.monotonic()  # after measuring, which may take longer than that
         save()
         say(f"{step} steps done; calibrating and measuring")
-        calibrate(target, heads, [part for _ in range(CALIBRATING) for part in answers.draw()])
+        calibrate(target, heads, [part for _ in range(CALIBRATING) for part in answers.draw_few()])
         return Trained(step, tokens, time.monotonic() - began, agreement(target, heads, held_out))
     except BaseException:
         if step:
@@ -89,26 +89,30 @@ def train(target: Target, heads: Heads, lessons: Lessons, save: Callable[[], Pat
 
 
 def add_gradients(target: Target, heads: Heads, parts: list[Windows], generator: torch.Generator) -> float:
-    """Of the parts of a batch, each by its share of the sequences. Returns the batch's loss."""
-    count, total = sum(len(part.tokens) for part in parts), 0.0
+    """Of the loss per place of a draft, over all parts of a batch. Returns that loss."""
+    total = places = 0.0
     for part in parts:
-        loss = loss_of(target, heads, part, generator) * (len(part.tokens) / count)
+        loss, count = loss_of(target, heads, part, generator)
         loss.backward()
-        total += loss.item()
-    return total
+        total, places = total + loss.item(), places + count
+    for weight in heads.parameters.values():
+        if weight.grad is not None:
+            weight.grad /= places
+    return total / places
 
 
-def loss_of(target: Target, heads: Heads, batch: Windows, generator: torch.Generator) -> Tensor:
-    """Cross-entropy with a mixture of the target's first choice and its distribution, in nats, averaged over the places of drafts."""
+def loss_of(target: Target, heads: Heads, batch: Windows, generator: torch.Generator) -> tuple[Tensor, float]:
+    """(cross-entropy with a mixture of the target's first choice and its distribution, in nats, summed over the places of drafts; how many
+    these are). A place counts for as much as `FADING` leaves of it."""
     states = target.states(batch.tokens)
     paired = pair(target, batch, states, torch.rand(batch.tokens.shape, generator=generator) < PROMPT_SHARE)
     wanted = torch.softmax(paired.logits, dim=-1).mul_(1 - HARD_SHARE)
     wanted.scatter_add_(1, paired.logits.argmax(-1, keepdim=True), torch.full((len(wanted), 1), HARD_SHARE))
-    losses, weights = [], []
+    losses, counts = [], []
     for place, guess in enumerate(heads.guesses(batch.tokens[:, 1:], states[:, :-1])):
         hidden, rows = paired.of(guess)
         if not len(rows):  # no answer of the batch is so long
             break
-        losses.append(F.cross_entropy(target.logits(hidden), wanted[rows]) * FADING**place)
-        weights.append(FADING**place)
-    return torch.stack(losses).sum() / sum(weights)
+        losses.append(F.cross_entropy(target.logits(hidden), wanted[rows], reduction="sum") * FADING**place)
+        counts.append(len(rows) * FADING**place)
+    return torch.stack(losses).sum(), sum(counts)

@@ -1,6 +1,7 @@
 """The engine's books are checked when it is idle, once after requests have come and gone."""
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from penstock.serve.engine import loop as module
 from penstock.serve.engine.build import build
 from penstock.serve.engine.loop import Loop
 from penstock.serve.engine.requests import Request
+from penstock.serve.engine.watch import Watch
 from tests.tiny import write_model
 
 
@@ -33,14 +35,25 @@ class Idling:
 
     def serve(self) -> None:
         """One request to its end, and then idle for some time."""
+        self.answer()
+        with self.rested:
+            last = self.num_rests + 4
+            assert self.rested.wait_for(lambda: self.num_rests >= last, 20)
+
+    def answer(self) -> None:
         async def main() -> None:
             async for _ in self.loop.submit(Request("r", tuple(range(10, 50)), SamplingParams(max_tokens=4, ignore_eos=True))):
                 pass
 
         asyncio.run(main())
+
+    def look_often(self) -> None:
+        """As a dashboard does, here more often than a rest is long."""
         with self.rested:
-            last = self.num_rests + 4
-            assert self.rested.wait_for(lambda: self.num_rests >= last, 20)
+            last = self.num_rests + 100
+        while self.num_rests < last and self.loop.health().ok:
+            self.loop.look(Watch())
+            time.sleep(0.001)
 
     def check(self, check: Callable[[], None]) -> None:
         self.num_checks += 1
@@ -70,6 +83,12 @@ def test_a_sound_engine_is_checked_once_whenever_it_becomes_idle(idling: Idling)
     assert idling.num_checks == 1 and idling.loop.health().ok
     idling.serve()
     assert idling.num_checks == 2 and idling.loop.health().ok
+
+
+def test_an_engine_that_is_looked_at_all_the_time_is_checked_too(idling: Idling) -> None:
+    idling.answer()
+    idling.look_often()
+    assert idling.num_checks == 1
 
 
 def test_an_engine_that_has_served_nobody_is_not_checked(idling: Idling) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from penstock.compute.backends.reference.backend import Reference
 from penstock.core.config import EngineConfig, ServerConfig
+from penstock.core.errors import UsageError
 from penstock.core.hardware import FORMAT, cache_folder, limits_file
 from penstock.core.work import StepWork
 from penstock.serve.api.metrics import Metrics
@@ -16,7 +17,7 @@ from penstock.serve.engine import describe as describe_module
 from penstock.serve.engine.build import build, choose, find
 from penstock.serve.engine.describe import describe
 from penstock.serve.engine.machine import Machine, look, processor
-from penstock.serve.engine.resolve import resolve
+from penstock.serve.engine.resolve import activation_bytes, resolve
 from penstock.serve.run import options
 from tests.tiny import write_model
 
@@ -28,6 +29,24 @@ def test_the_cache_that_is_told_is_the_one_that_would_be_made() -> None:
         found = describe(config)
         assert (found.served_tokens, found.served_told) == (made.engine.kv_tokens, made.reasons["kv_tokens"])
     assert describe(EngineConfig("rill", max_num_seqs=3)).served_tokens == 3 * found.max_model_len
+
+
+@pytest.mark.parametrize("propose", ["auto", "draft_model:model=rill"])
+def test_a_cache_that_shares_memory_with_drafting_is_the_one_that_would_be_made(monkeypatch: pytest.MonkeyPatch, propose: str) -> None:
+    config = EngineConfig("brook", propose=propose, max_num_batched_tokens=512)
+    model, held = find(config), choose(config, find(config)).holding.held
+    memory = held.weight_bytes + activation_bytes(config, model.spec, held) + (32 << 20)
+    for module in (build_module, describe_module):
+        monkeypatch.setattr(module, "look", lambda: Machine(memory, 2))
+    found, plain = describe(config), describe(replace(config, propose=None))
+    assert found.served_tokens == build(config).resolved.engine.kv_tokens < plain.served_tokens
+
+
+def test_a_proposer_that_would_not_be_served_is_not_described() -> None:
+    with pytest.raises(UsageError, match="--propose auto:k=3: auto takes no options"):
+        describe(EngineConfig("rill", propose="auto:k=3"))
+    with pytest.raises(UsageError, match="unknown proposer 'oracle'"):
+        describe(EngineConfig("rill", propose="oracle"))
 
 
 def test_a_cache_that_does_not_fit_is_told_and_the_rest_as_well() -> None:

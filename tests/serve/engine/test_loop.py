@@ -14,6 +14,7 @@ from penstock.core.config import EngineConfig
 from penstock.core.errors import OverloadedError, PenstockError, RequestError
 from penstock.core.types import SamplingParams
 from penstock.serve.engine.build import build
+from penstock.serve.engine.desk import Desk
 from penstock.serve.engine.loop import Loop
 from penstock.serve.engine.requests import Health, Request
 from tests.tiny import write_model
@@ -215,6 +216,23 @@ def test_a_failing_step_ends_every_request_and_says_so(loop: Loop) -> None:
     asyncio.run(main())
 
 
+def test_after_a_failing_step_nothing_is_held_though_the_books_are_wrong(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*given: object) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(loop._engine._scheduler, "commit", fail)
+    monkeypatch.setattr(Desk, "finish", fail)
+
+    async def main() -> None:
+        results = await asyncio.gather(*(collect(loop, request(i)) for i in range(3)), return_exceptions=True)
+        assert all(isinstance(result, PenstockError) for result in results)
+
+    asyncio.run(main())
+    loop.stop()
+    gauges = loop._engine.gauges()
+    assert loop._engine.num_requests() == gauges.num_running == gauges.num_waiting == gauges.kv_blocks_used == 0
+
+
 class Panic(BaseException):
     """As native code may raise it."""
 
@@ -225,7 +243,7 @@ def test_a_panic_ends_every_request_and_says_so_whatever_it_left_behind(loop: Lo
             raise Panic("index out of bounds")
 
         monkeypatch.setattr(loop._engine._runner, "execute", fail)
-        monkeypatch.setattr(loop._engine, "abort", fail)
+        monkeypatch.setattr(loop._engine, "clear", fail)
         asked = asyncio.gather(*(collect(loop, request(i)) for i in range(3)), return_exceptions=True)
         results = await asyncio.wait_for(asked, 20)
         assert all(isinstance(result, PenstockError) and "Panic: index out" in str(result) for result in results)

@@ -1,4 +1,6 @@
 """Self-consistency: what is extracted, who wins, and that no pattern can hold up the server."""
+import errno
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -74,6 +76,17 @@ def test_what_ended_a_search_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     with pytest.raises(RequestError, match=told) as raised:
         rank("a", ("a", -1.0))
     assert (raised.value.status, raised.value.param) == (status, "self_consistency.extract")
+
+
+def test_a_search_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fork(*given: object, **options: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(subprocess, "Popen", fork)
+    told = r"^the process that searches for self_consistency\.extract could not be started: Resource temporarily unavailable; the machine"
+    with pytest.raises(RequestError, match=told) as raised:
+        rank("a", ("a", -1.0))
+    assert (raised.value.status, raised.value.param) == (503, "self_consistency.extract")
 
 
 def test_a_pattern_that_takes_for_ever_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,13 +26,26 @@ def test_a_folder_is_read_with_all_below_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "content", "said"), [
-    ("a.txt", b"  \n", "there is no text in"), ("a.txt", b"\xff\xfe", "is not UTF-8"), ("a.jsonl", b"{]", "is not JSON lines"),
+    ("a.txt", b"  \n", "there is no text in"), ("a.txt", b"\xff\xfe", "is not UTF-8"), ("a.jsonl", b"\xff\xfe", "is not UTF-8"),
     ("a.jsonl", b'{"answer": "x"}', "none of the fields text, prompt, question"), ("a.jsonl", b"[1]", "none of the fields"),
 ])
 def test_what_is_no_text_is_refused(tmp_path: Path, name: str, content: bytes, said: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UsageError, match=said):
         text.read([str(tmp_path / name)])
+
+
+@pytest.mark.parametrize(("line", "said"), [
+    ("{]", "is not JSON: Expecting property name enclosed in double quotes at its column 2"),
+    ("[" * 100_000, "is not JSON that can be read: it is nested too deeply"),
+    (f'{{"text": {"9" * 5000}}}', "is not JSON that can be read: a number has too many digits"),
+])
+def test_a_line_that_is_no_json_is_refused_where_it_stands(tmp_path: Path, line: str, said: str) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_text(f'{{"text": "whole"}}\n\n{line}\n')
+    with pytest.raises(UsageError) as refusal:
+        text.read([str(file)])
+    assert str(refusal.value) == f"line 3 of {file} {said}"
 
 
 def test_half_a_character_is_refused_where_it_stands(tmp_path: Path) -> None:

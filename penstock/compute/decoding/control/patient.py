@@ -99,7 +99,7 @@ class Patient:
     _probe_due: int = 0  # the step from which on a sequence may probe
     _probe_wait: int = PROBE_WAIT[0]
     _probe_waits: tuple[int, int] = PROBE_WAIT  # as it is after a failure: at least, and at most
-    _probing: int | None = None  # the sequence that probes
+    _probing: int | None = None  # the sequence that probes: tries drafts in this step, which the next one verifies
     _may_part: bool = False  # sequences in lockstep
     _could_part: bool = False  # these, if drafts were as likely and as dear as was thought at first
     _is_counting: bool = False  # offers are not taken
@@ -181,7 +181,7 @@ class Patient:
                 seq.backoff = BACKOFF[0]
 
     def limits(self, seq_ids: Sequence[int], num_other_rows: int) -> DraftLimits | None:
-        self._declines = True
+        self._declines, self._probing = True, None  # what the step before tried is verified by now, or will never be
         if self._step < self._pauses_until or self._load is None or not self._costs.is_known() or self._samples():
             return None
         count = len(seq_ids)

@@ -2,7 +2,7 @@
 import pytest
 
 from penstock.compute.decoding.control.contract import StepLoad
-from penstock.compute.decoding.control.patient import BACKOFF, LOSS_PAUSE, MAX_WAIT, PROBE_DRAFTS, PROBE_WAIT, Patient
+from penstock.compute.decoding.control.patient import BACKOFF, LOSS_PAUSE, MAX_WAIT, PROBE_DRAFTS, PROBE_WAIT, Patient, SeqState
 from penstock.compute.decoding.control.rates import PositionRates
 from tests.compute.decoding.control.engine import SimulatedEngine
 
@@ -248,6 +248,25 @@ def test_sequences_that_rest_do_not_put_off_questions_about_others() -> None:
     found.record_proposal(1, 0)
     found.end_step(1.0, 0.0, 0.0)
     assert found.num_skippable() <= 1
+
+
+def test_after_a_probe_without_an_offer_sequences_that_rest_are_again_among_all() -> None:
+    found, sure, seq_ids = observed(1e-6, 4), False, list(range(4))
+    found._sample_due = found._step + 1000
+    found.limits(seq_ids, 0)
+    usual, found._limit = found._limit, 0
+    probe = found.limits(seq_ids, 0)
+    assert probe is not None and sorted(probe.max_drafts) == [0, 0, 0, found.max_drafts]
+    found.record_proposal(probe.max_drafts.index(found.max_drafts), 0)
+    found.end_step(1.0, 1e-6, 0.0)
+    found._limit = usual
+    found._seqs = {seq_id: SeqState(PositionRates.none(8), 0, rests_until=found._step + 100) for seq_id in range(1, 4)}
+    found.begin_step(1.0, load(4))
+    ordinary = found.limits(seq_ids, 0)
+    assert ordinary is not None and list(ordinary.max_drafts) == [usual, 0, 0, 0] and ordinary.sure == sure
+    found.record_proposal(0, usual)
+    found.end_step(2.0, 1e-6, 0.0)
+    assert 0 < found._asking.share_of_all(sure) == found._asking.share(sure) / 4
 
 
 def test_a_sequence_that_ended_is_forgotten_and_one_that_is_unknown_ignored() -> None:

@@ -87,9 +87,13 @@ def test_a_process_that_was_forked_goes_on() -> None:
         warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
         child = os.fork()
     if not child:
-        signal.alarm(20)
-        masks.begin([Path(Slow(5, may_go))])  # type: ignore[arg-type]
-        os._exit(int(masks.take()[0, 0]))
+        code = 1
+        try:
+            signal.alarm(20)
+            masks.begin([Path(Slow(5, may_go))])  # type: ignore[arg-type]
+            code = int(masks.take()[0, 0])
+        finally:
+            os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
 
 
