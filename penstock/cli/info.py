@@ -55,7 +55,8 @@ def rows(found: Any) -> Iterator[tuple[str, str]]:
         if most.product_tokens_per_s is not None:
             yield "prefill, about", f"{speed(most.product_tokens_per_s)} tokens/s for it: what the kernels reach in this weight format"
         else:
-            yield "prefill, about", "not predicted: the measured limits lack the rate of products in this weight format"
+            yield "prefill, about", ("not predicted: such products were not measured; `penstock limits --fresh` measures those of the "
+                                     "native kernels")
     for name, reason in found.reasons.items():
         yield f"  {name}", reason
 

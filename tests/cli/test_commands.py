@@ -282,7 +282,7 @@ def test_info_predicts_only_from_measured_limits(penstock: Any, described: None,
     _, out, _ = penstock(["info"])
     assert "88.2 tokens/s" in out and "12,346 tokens/s for a prompt of 512 tokens" in out
     assert "ceiling set by this machine's measured limits with 1 thread\n" in out
-    assert "prefill, about       not predicted: the measured limits lack the rate of products in this weight format\n" in out
+    assert "prefill, about       not predicted: such products were not measured; `penstock limits --fresh` measures those of the" in out
     found = Description(ceilings=Ceilings(88.25, 12345.6, 512, product_tokens_per_s=9876.5))
     assert "prefill, about       9,876 tokens/s for it: what the kernels reach in this weight format\n" in penstock(["info"])[1]
 

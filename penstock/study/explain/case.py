@@ -46,12 +46,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A model in a weight and a KV format, as an engine holds it. `kv_formats`: that its backend keeps."""
+    """A model in a weight and a KV format, as an engine holds it. `kv_formats`: that its backend keeps. `lacking`: weight formats whose
+    products the machine's limits do not tell, so that there is no roof."""
 
     stored: Stored
     roof: Roof | None
     weight_bytes: int
     kv_formats: tuple[str, ...] = ()
+    lacking: tuple[str, ...] = ()
 
     @property
     def kv_bytes_per_token(self) -> float:
@@ -74,10 +76,12 @@ class Forms:
         plain = self.model.stored(weight_format(config.quant, build.parse_quant), kv_dtype)
         storage = replace(plain.numbers.storage, weights=chosen.holding.held_bytes)
         stored = replace(plain, numbers=replace(plain.numbers, storage=storage))
-        roof = None
+        roof: Roof | None = None
+        lacking: tuple[str, ...] = ()
         if self._hardware is not None and {COMPUTE_TYPES[held.dtype], held.compute_type} <= self._hardware.ops_per_s.keys():
             roof = Roof(stored, self._hardware, COMPUTE_TYPES[held.dtype], held.compute_type)
-        return Form(stored, roof, held.weight_bytes, tuple(chosen.backend.caps.kv_formats))
+            lacking = roof.lacking
+        return Form(stored, None if lacking else roof, held.weight_bytes, tuple(chosen.backend.caps.kv_formats), lacking)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@ from dataclasses import dataclass, replace
 
 from penstock.compute.steptime import Roofline
 from penstock.core.catalogue.part import Efficiency, Link, Part
-from penstock.core.errors import UsageError
 from penstock.core.hardware import Hardware
 from penstock.core.work import StepTimer, StepWork
 from penstock.study.plan.here import by_rows
@@ -16,8 +15,8 @@ class Roof:
     """A StepTimer: the least time of the backend's part of a step. Activations are taken to stay in caches."""
 
     def __init__(self, stored: Stored, hardware: Hardware, dtype: str, coded_dtype: str) -> None:
-        """`dtype`, `coded_dtype`: that plain and coded matrices are multiplied in. Raises UsageError where products were measured before
-        those of the model's formats were."""
+        """`dtype`, `coded_dtype`: that plain and coded matrices are multiplied in. `lacking`: formats of the model whose products were not
+        measured, where those of others were; the roof is not to be asked then."""
         rates = {"fp32": min(hardware.ops_per_s.values()), **hardware.ops_per_s}
         efficiency = Efficiency(1.0, 1.0, 1.0, 1.0, dict.fromkeys(rates, 1.0), by_rows(hardware.products, rates),
                                 hardware.exposed_from(stored.weight_bytes))
@@ -29,8 +28,7 @@ class Roof:
             stored.numbers, storage=replace(stored.numbers.storage, activation=0.0), dtype=dtype,
             coded_dtype=coded_dtype if coded_dtype in rates else dtype)
         forms = {numbers.form(weight, part.computes(numbers.product(weight))) for weight in numbers.coded}
-        if hardware.products and (lacking := sorted(forms - efficiency.by_rows.keys())):
-            raise UsageError(f"the limits lack the rates of products in {', '.join(lacking)}: run `penstock limits --fresh` once")
+        self.lacking = tuple(sorted(forms - efficiency.by_rows.keys())) if hardware.products else ()
         self._roofline = Roofline(stored.program, numbers, part)
 
     def seconds(self, work: StepWork) -> float:

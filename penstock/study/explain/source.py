@@ -283,7 +283,7 @@ def timer_of(
         if roof is None:
             most = max(each.sizes[:, 0].max() for each in (steps, earlier) if each.num_steps)
             notes.append(
-                f"steps of more than {most:,.0f} rows were not seen; without the machine's limits (`penstock limits`) "
+                f"steps of more than {most:,.0f} rows were not seen; without the machine's limits (`penstock limits --fresh`) "
                 "they are assumed to take no longer, so the gains of more seats or larger chunks are upper bounds")
         return timer
     if (kept := calibrated()) is not None:
@@ -291,7 +291,7 @@ def timer_of(
         return kept
     if roof is None:
         raise PenstockError(f"{steps.num_steps} steps were timed, and predicting others takes {LEAST_STEPS}, or the machine's limits "
-                            "(`penstock limits`)")
+                            "(`penstock limits --fresh`)")
     notes.append("step times: the roofline of the machine's measured limits, which no engine reaches")
     return roof
 
@@ -307,6 +307,9 @@ def forms_of(config: EngineConfig, hardware: Hardware | None, notes: list[str]) 
         return None, None
     if hardware is None:
         notes.append("the limits of the engine's machine were not measured (`penstock limits`), so formats are not judged")
+    if form.lacking:
+        notes.append(f"the limits of the engine's machine lack the rates of products in {', '.join(form.lacking)}, so formats are not "
+                     "judged: measure them there with `penstock limits --fresh`, then restart the server")
     return forms, form
 
 

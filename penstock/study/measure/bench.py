@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from penstock.study.measure.client.drive import SHORTER, Ahead, Driver, Extent
+from penstock.study.measure.client.drive import MOST_AWAY_S, SHORTER, Ahead, Driver, Extent
 from penstock.study.measure.client.precise import no_collection
 from penstock.study.measure.client.target import Stopwatch, Target
 from penstock.study.measure.cost import cost
@@ -124,6 +124,7 @@ async def measure(
     left += [f"the recording has more than the {load.extent.num_sessions} requests that were sent: --requests"] if ahead.is_left() else []
     if (lacked := lack_told(ahead, load.extent, driver.samples)) is not None and cut is None:
         left.append(lacked)
+    left += [] if load.arrivals.users is None else away_told(driver.samples)
     if was_restarted(scrapes):
         left.append("the server's counters were reset during the run, as by a restart: they are not reported")
     left += [] if observer.unread is None else [observer.unread]
@@ -164,6 +165,13 @@ def lack_told(ahead: Ahead, extent: Extent, samples: Sequence[Sample]) -> str | 
     if extent.num_sessions is not None and not ahead.is_recorded:
         return f"{had}, and up to {extent.num_sessions:,} were asked for: --requests"
     return None
+
+
+def away_told(samples: Sequence[Sample]) -> list[str]:
+    """That users of a closed loop did not leave the server alone for as long as it asked them to."""
+    longest_s = max((sample.retry_after_s for sample in samples if not sample.ok), default=0.0)
+    return [f"the server asked users to stay away for up to {longest_s:,.0f} s (Retry-After), and they ask again after "
+            f"{MOST_AWAY_S:g} s at most"] if longest_s > MOST_AWAY_S else []
 
 
 def none_told(ahead: Ahead, extent: Extent) -> str:

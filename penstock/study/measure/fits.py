@@ -4,7 +4,8 @@ from itertools import islice, takewhile
 
 from penstock.core.errors import UsageError
 from penstock.study.measure.client.drive import Extent, shorter
-from penstock.study.measure.load import Part, Prompt, Session
+from penstock.study.measure.client.openai import Wish
+from penstock.study.measure.load import Part, Prompt, Session, num_tokens
 
 
 class Lengths:
@@ -21,17 +22,17 @@ class Lengths:
         return None
 
 
-def check_fits(schedule: Iterator[tuple[float, Session]], extent: Extent, most: int) -> None:
-    """Raises UsageError where the longest request that the extent has time for takes more tokens than `most`."""
+def check_fits(schedule: Iterator[tuple[float, Session]], extent: Extent, most: int, wish: Wish) -> None:
+    """Raises UsageError where the longest request that the extent has time for takes more tokens than `most`. `wish`: what
+    every request asks for."""
+    def needed(session: Session) -> int:
+        return num_tokens(session.turns[0].num_prompt, wish.output_of(session.turns[0].num_output))
+
     due = takewhile(lambda each: extent.seconds is None or each[0] < extent.seconds, islice(schedule, extent.num_sessions))
     longest = max((session for _, session in due), key=needed, default=None)
     if longest is not None and needed(longest) > most:
         turn = longest.turns[0]
+        answer, own = wish.output_of(turn.num_output), turn.num_output
         raise UsageError(
-            f"the longest request of the trace has a prompt of {turn.num_prompt:,} tokens and an answer of {turn.num_output:,}, which are "
-            f"{needed(longest):,}; the context holds {most:,}; {shorter(longest, most)}")
-
-
-def needed(session: Session) -> int:
-    """Tokens of a recorded request and its answer."""
-    return (session.turns[0].num_prompt or 0) + (session.turns[0].num_output or 0)
+            f"the longest request of the trace has a prompt of {turn.num_prompt:,} tokens and an answer of {answer or 1:,}, which are "
+            f"{needed(longest):,}; the context holds {most:,}; {shorter(longest, most, 0 if answer == own else answer or 0)}")

@@ -164,11 +164,14 @@ async def _report(job: Job, watchers: Watchers, opened: Opened, watch: Stopwatch
 
 
 def check_recording(job: Job, most: int | None) -> None:
-    """Raises UsageError for a trace of which a request does not fit `most` tokens; in a search, the whole of it may be asked for."""
+    """Raises UsageError for a trace of which a request does not fit `most` tokens; in a search, the whole of it may be asked for. How far
+    users come who take turns until a time is over, nobody knows."""
+    if most is None or (job.arrivals.users is not None and job.extent.seconds is not None):
+        return
     dataset = job.dataset(Lengths(), job.seed)
-    if dataset.has_times and most is not None:
+    if dataset.has_times:
         extent = job.extent if job.search is None else Extent(job.extent.num_sessions)
-        check_fits(job.arrivals.schedule(dataset.sessions(), f"{job.seed}/arrivals"), extent, most)
+        check_fits(job.arrivals.schedule(dataset.sessions(), f"{job.seed}/arrivals"), extent, most, job.asking.wish)
 
 
 def unjudged(slo: Slo | None) -> str:

@@ -31,6 +31,11 @@ class Session:
     scale: float = 1.0  # what its recorded lengths were multiplied with
 
 
+def num_tokens(num_prompt: int | None, num_output: int | None) -> int:
+    """Of a request and its answer, as far as they are known: an answer has one at least."""
+    return (num_prompt or 0) + (num_output or 1)
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """A stretch of a prompt. Parts of one seed have the same text, as far as the shorter one goes."""

@@ -11,7 +11,7 @@ from penstock.study.plan.configuration import ARITHMETIC, Candidate, Configurati
 from penstock.study.plan.cost import bill
 from penstock.study.plan.here import HERE
 from penstock.study.plan.load import Load
-from penstock.study.plan.memory import Room, room
+from penstock.study.plan.memory import SEQS, Room, room
 from penstock.study.plan.model import PREFILL_APART, Model, Stored, WeightFormat, lacking, unserved
 from penstock.study.plan.reached import Replica
 from penstock.study.plan.steady import Point, Queue, Steady, told_of
@@ -83,7 +83,8 @@ class Evaluator:
 
     def _room(self, candidate: Candidate, chunk: int) -> Room:
         stored = self._model.stored(self._formats[candidate.quant], candidate.kv_dtype)
-        return room(stored, candidate.part, candidate.split, max(chunk, self._goal.load.batch or 1))
+        batch = self._goal.load.batch or 1
+        return room(stored, candidate.part, candidate.split, max(chunk, batch), max(SEQS, batch))
 
     def _refusal(self, trial: "_Trial") -> str:
         """Why it does not fit; empty where it does."""

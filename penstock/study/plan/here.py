@@ -1,5 +1,5 @@
 """This machine as a part of the catalogue: `--hardware here`, from the limits that were measured of it."""
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from penstock.compute.steptime import CODES, ROUNDED
@@ -15,11 +15,12 @@ CODED = {form + rounded: dtype for rounded, dtype in (("", "bf16"), (ROUNDED["in
 
 
 def told_here(
-    memory_bytes: int | None = None, limits: Hardware | None = None, read_bytes: float | None = None, threads: int | None = None
+    memory_bytes: int | None = None, limits: Hardware | None = None, read_bytes: float | None = None, threads: int | None = None,
+    forms: Collection[str] = ()
 ) -> dict[str, Any]:
     """A part's file. Its rates are measured, and so is what products reach of them; nothing else is taken off. `read_bytes`: that steps
-    read again and again, as fast as so much is read: what caches hold comes faster. `threads`: that compute; None: all. Raises UsageError
-    where `penstock limits` was not run, or before all these formats were measured."""
+    read again and again, as fast as so much is read: what caches hold comes faster. `threads`: that compute; None: all. `forms`: of
+    CODES, that weights are in. Raises UsageError where `penstock limits` was not run, or before products in these were measured."""
     limits = limits or measured_limits("cpu", threads)
     if limits is None:
         raise UsageError("--hardware here needs this machine's limits: run `penstock limits` once")
@@ -27,7 +28,7 @@ def told_here(
     ops = {dtype: rate for dtype, rate in limits.ops_per_s.items() if dtype in STAND_INS}
     if "fp32" not in ops:
         raise UsageError("--hardware here needs the rate of fp32, which the limits lack: run `penstock limits --fresh` once")
-    if lacking := [form for form in (*PLAIN, *CODES) if form not in limits.products] if limits.products else []:
+    if lacking := [form for form in (*PLAIN, *CODES) if form in {*PLAIN, *forms} - limits.products.keys()] if limits.products else []:
         raise UsageError(f"--hardware here needs the rates of products in {', '.join(lacking)}, which the limits lack: run "
                          "`penstock limits --fresh` once")
     return {

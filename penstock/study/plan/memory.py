@@ -3,13 +3,16 @@ import math
 from dataclasses import dataclass
 
 from penstock.compute.backends.contract import step_bytes
-from penstock.compute.backends.cpu.layout import row_bytes
-from penstock.compute.ops import unserved
+from penstock.compute.backends.cpu.layout import LANES
+from penstock.compute.program import KVSpec
 from penstock.compute.steptime import Split
 from penstock.core.catalogue.part import Part
+from penstock.core.config import EngineConfig
+from penstock.decide.scheduler.step import SCORED_ROWS
 from penstock.study.plan.model import DEVICES, Stored
 
-MOST_LOGITS = 256  # rows that are sampled from at once
+SEQS = EngineConfig().max_num_seqs  # that run at once, where nobody says how many
+MOST_LOGITS = 256  # rows that are sampled from at once, on other engines
 LOGIT_BYTES = 4  # logits are sampled from in float32
 
 
@@ -55,22 +58,33 @@ def gb(num_bytes: float) -> str:
     return f"{num_bytes / 1e9:.1f}" if num_bytes >= 1e8 else f"{num_bytes / 1e9:.2g}"
 
 
-def room(stored: Stored, part: Part, split: Split, rows: int) -> Room:
-    """`rows` of a step at most. Layers are divided among stages, the last of them rounded up; heads down to one on a device."""
+def room(stored: Stored, part: Part, split: Split, rows: int, seqs: int = SEQS) -> Room:
+    """`rows` of a step at most, of so many sequences. Layers are divided among stages, the last of them rounded up; heads down to one on a
+    device."""
     kv, ranks, stages = stored.program.kv, split.tensor_parallel, split.pipeline_parallel
     layers = math.ceil(kv.num_layers / stages) / kv.num_layers
     ends = sum(stored.tables) if stages == 1 else max(stored.tables)
     weights = (stored.matrices * layers + ends) / ranks + stored.whole * layers
-    cached = stored.kv_bytes_per_token * layers * kv.share(ranks)
-    return Room(part.usable_bytes, weights, activations(stored, part, ranks, rows), cached)
+    cached = stored.kv_bytes_per_token * layers * kv.share(ranks) * (padding(kv) if is_native(stored, part) else 1.0)
+    return Room(part.usable_bytes, weights, activations(stored, part, ranks, rows, seqs), cached)
 
 
-def activations(stored: Stored, part: Part, ranks: int, rows: int) -> float:
-    """Where this engine computes, what a backend of it takes. Elsewhere bytes of the most that an op has at once: what it reads and
-    writes, and the residual; and logits, a row for each sequence at most."""
+def is_native(stored: Stored, part: Part) -> bool:
+    """Whether this engine's native backend would compute there."""
+    return part.device in DEVICES and stored.row_bytes > 0
+
+
+def padding(kv: KVSpec) -> float:
+    """Times the bytes of keys and values that the native backend keeps for them (`kv_token_bytes`): a head's are whole vectors."""
+    return -(-kv.head_dim // LANES) * LANES / kv.head_dim if kv.parts == 2 else 1.0
+
+
+def activations(stored: Stored, part: Part, ranks: int, rows: int, seqs: int) -> float:
+    """Where this engine computes, what `serve` counts (serve/engine/resolve.activation_bytes). Elsewhere bytes of the most that an op has
+    at once: what it reads and writes, and the residual; and logits, a row for each sequence at most."""
     program, size = stored.program, stored.numbers.storage.activation
-    if part.device in DEVICES and not unserved(program):
-        return step_bytes(row_bytes(program), rows, program.vocab_size, min(rows, MOST_LOGITS)) / ranks
+    if is_native(stored, part):
+        return step_bytes(stored.row_bytes, rows, program.vocab_size, min(rows, seqs + SCORED_ROWS)) / ranks
     whole, divided = stored.row_values
     most = max(whole, divided / ranks)
     hidden = int(program.buffers[program.outputs["hidden"]][1])

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.compute.backends.cpu.layout import row_bytes
 from penstock.compute.models.decoder import build as build_program
 from penstock.compute.models.kinds import FP8
 from penstock.compute.models.load.weights import Forming, codings_of, tables_of
@@ -56,6 +57,7 @@ class Stored:
     whole: int  # these, and all that is no matrix
     row_values: tuple[int, int]  # that an op has at once for a row, at most: of ops that every device does whole, and of divided ones
     unserved: tuple[str, ...] = ()  # what the model has that this engine does not compute
+    row_bytes: int = 0  # that a step of its native backend keeps for each row; 0: it does not compute the model
 
     @property
     def weight_bytes(self) -> int:
@@ -76,6 +78,7 @@ class Model:
         self.quantization = quantization_of(found.source.config)
         self.told = self._told() if self.quantization is None else self.quantization.told
         self._unserved = unserved_ops(self.program)
+        self._row_bytes = 0 if self._unserved else row_bytes(self.program)
         if self.quantization is not None and not self.quantization.served:
             self._unserved += (f"a loader for {self.quantization.method} checkpoints",)
         self._made: dict[tuple[str, str], Stored] = {}
@@ -138,7 +141,8 @@ class Model:
         whole = sum(count for name, count in held.items() if weights[name].whole or not weights[name].matrix)
         return Stored(
             self.program, numbers, Price(self.program, storage), self.spec.kv_bytes_per_token(kv), tuple(held[name] for name in tables),
-            sum(held.values()) - whole - sum(held[name] for name in tables), whole, self._row_values, self._unserved)
+            sum(held.values()) - whole - sum(held[name] for name in tables), whole, self._row_values, self._unserved,
+            self._row_bytes)
 
 
 class Fp8:

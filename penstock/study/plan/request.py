@@ -1,5 +1,5 @@
 """A question to the planner, as a user puts it, and its answer. Every option is obeyed or refused by name."""
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from penstock.study.plan.evaluate import CHUNKS, Goal, with_chunk_told
 from penstock.study.plan.here import HERE, told_here
 from penstock.study.plan.known import config_file, has_weights, known_config, other_names
 from penstock.study.plan.load import Asked, Load, load_of, read_trace, within_context
-from penstock.study.plan.model import KV_FORMATS, NONE, PLANNED, STORED, Model, unserved, weight_format
+from penstock.study.plan.model import KV_FORMATS, NONE, PLANNED, STORED, Model, WeightFormat, unserved, weight_format
 from penstock.study.plan.refine import Twins
 from penstock.study.plan.rehearsal import Traffic
 from penstock.study.plan.search import Choices, search
@@ -107,9 +107,8 @@ def plan(request: Request, watch: Watch = unwatched) -> Plan:
         trace, load = within_context(trace, load, model.spec.max_position, request.rate)
     steady = load.rate is None
     check_routing(request.routing, not steady and request.simulate)
-    here = request.hardware == HERE  # with the formats that this engine has
-    quants = quants_of(request.quant, model, SERVED if here else QUANTS, steady)
-    kv_dtypes = _listed(request.kv_dtype, KV_DTYPES, (AUTO,) if steady or here else KV_DTYPES)
+    formats = formats_of(request, model)
+    kv_dtypes = _listed(request.kv_dtype, KV_DTYPES, (AUTO,) if steady or request.hardware == HERE else KV_DTYPES)
     for name in kv_dtypes:
         if name != AUTO and name not in KV_FORMATS:
             raise UsageError(f"unknown KV format {name!r}; known: {AUTO}, {', '.join(KV_FORMATS)}")
@@ -118,11 +117,7 @@ def plan(request: Request, watch: Watch = unwatched) -> Plan:
     ranks, stages = _counts(request.tensor_parallel, "tensor-parallel"), _counts(request.pipeline_parallel, "pipeline-parallel")
     goal = Goal(load, most_s, _counts(request.chunk, "chunk") or CHUNKS, request.max_devices, request.prefill_split)
     check_split(model, ranks, stages, {part.name: goal.most_devices(part.name) for part in parts})
-    formats = {name: weight_format(name, build.parse_quant) for name in quants}
-    if any(part.name == HERE for part in parts):
-        own = EngineConfig(request.model)
-        parts = parts_of(request, max(model.stored(format, AUTO).weight_bytes for format in formats.values()),
-                         threads_of(own, model.spec, build.caps_of(own).least_share, look())[0])
+    parts = parts_for(request, parts, model, formats)
     choices = Choices(parts, formats, kv_dtypes, ranks, stages)
     left_out = not_served_here(choices)
     checked = Checked(watch)
@@ -149,6 +144,13 @@ def quants_of(given: Sequence[str], model: Model, every: Sequence[str], steady: 
     others = [name for name in every if name not in (NONE, model.product)]
     named = [own if name == NONE else name for name in given]
     return _listed(named, (own, *others), (own,) if steady or own == STORED else (own, *others))
+
+
+def formats_of(request: Request, model: Model) -> dict[str, WeightFormat]:
+    """By name: for this machine alone, those that this engine has."""
+    every = SERVED if request.hardware == HERE else QUANTS
+    names = quants_of(request.quant, model, every, request.rate is None and request.traffic is None)
+    return {name: weight_format(name, build.parse_quant) for name in names}
 
 
 def told_wide(request: Request, model: Model) -> str:
@@ -234,9 +236,22 @@ def model_of(name: str, dtype: str | None = None) -> Model:
     return Model(name, build.understand(source), dtype)
 
 
-def parts_of(request: Request, read_bytes: float | None = None, threads: int | None = None) -> list[Part]:
-    """`read_bytes`, `threads`: see `told_here`. Raises UsageError for unknown parts and figures."""
-    catalogue = catalogue_of(request, read_bytes, threads)
+def parts_for(request: Request, parts: list[Part], model: Model, formats: Mapping[str, WeightFormat]) -> list[Part]:
+    """With this machine, where it is among the parts, as it is for the model in these formats. Raises UsageError where the limits lack the
+    rates of their products."""
+    if all(part.name != HERE for part in parts):
+        return parts
+    own, every = EngineConfig(request.model), [model.stored(format, AUTO) for format in formats.values()]
+    threads, _ = threads_of(own, model.spec, build.caps_of(own).least_share, look())
+    forms = {form for stored in every for form in stored.numbers.forms.values()}
+    return parts_of(request, max(stored.weight_bytes for stored in every), threads, forms)
+
+
+def parts_of(
+    request: Request, read_bytes: float | None = None, threads: int | None = None, forms: Collection[str] = ()
+) -> list[Part]:
+    """`read_bytes`, `threads`, `forms`: see `told_here`. Raises UsageError for unknown parts and figures."""
+    catalogue = catalogue_of(request, read_bytes, threads, forms)
     if not (request.hardware or "").strip(", "):
         raise UsageError(f"--hardware is missing; known: {', '.join(catalogue.names())}, and {HERE} for this machine")
     asked = [name.strip() for name in (request.hardware or "").split(",") if name.strip()]
@@ -255,18 +270,21 @@ def parts_of(request: Request, read_bytes: float | None = None, threads: int | N
 
 def check_here(request: Request) -> None:
     """Raises UsageError, before this machine is measured for a plan, where that plan is refused anyway, or does not use this machine."""
-    parts, _ = both(request)
+    parts, model = both(request)
     objectives(request.slo)
     if all(part.name != HERE for part in parts):
         raise UsageError(f"--calibrate measures this machine, but a plan for --hardware {request.hardware} does not use that: "
                          f"add {HERE} there, or leave one of the two out")
+    parts_for(request, parts, model, formats_of(request, model))
 
 
-def catalogue_of(request: Request, read_bytes: float | None = None, threads: int | None = None) -> Catalogue:
+def catalogue_of(
+    request: Request, read_bytes: float | None = None, threads: int | None = None, forms: Collection[str] = ()
+) -> Catalogue:
     if request.catalogue is not None and not request.catalogue.strip():
         raise UsageError("--catalogue names no folder: give one, or leave it out")
     folder = None if request.catalogue is None else Path(request.catalogue)
-    return Catalogue(folder, {HERE: lambda: told_here(read_bytes=read_bytes, threads=threads)})
+    return Catalogue(folder, {HERE: lambda: told_here(read_bytes=read_bytes, threads=threads, forms=forms)})
 
 
 def objectives(slo: str | None) -> dict[str, float]:

@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 
+from penstock.core.catalogue.read import Catalogue
 from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError, UsageError
 from penstock.core.hardware import Hardware
 from penstock.core.slo import Objectives
 from penstock.serve.engine.state import FORMAT, limits_told
 from penstock.study.explain import source
+from penstock.study.explain.explanation import explain
+from penstock.study.explain.levers import TABLE
 from penstock.study.explain.observed import observed
 from penstock.study.explain.traffic import Crowd, traffic_of
 from penstock.study.measure.arrivals.closed import Closed, ClosedOptions
@@ -130,6 +133,19 @@ def test_a_model_that_is_not_here_is_no_reason_to_stop(report: dict[str, Any]) -
     told = source.Evidence(report["server"]["counters"], None, state, "server")
     case = source.case_of(told, {}, notes)
     assert case.forms is None and any("not known here" in note for note in notes)
+
+
+def test_limits_that_lack_a_format_leave_out_what_needs_it_alone(report: dict[str, Any]) -> None:
+    """Other hardware, seats and chunks are judged as before."""
+    limits = limits_told(Hardware("box", {1: 2e10}, {"fp32": 1e11, "bf16": 1e11}, products={"fp32": {256: {256: 1e11}}}))
+    engine, notes = report["engine"], list[str]()
+    state = engine | {"config": engine["config"] | {"quant": "int8"}, "limits": limits}
+    case = source.case_of(source.Evidence(report["server"]["counters"], None, state, "server"), {"l4": Catalogue().part("l4")}, notes)
+    assert any("lack the rates of products in int8, so formats are not judged: measure them there with `penstock limits --fresh`" in note
+               for note in notes)
+    found = explain(case, {name: TABLE.load(name)() for name in ("quantize-weights", "other-hardware", "larger-batch")})
+    assert {moved.lever for moved in found.tried} == {"other-hardware", "larger-batch"} and list(found.unknown) == ["quantize-weights"]
+    assert "lack the rates of products in int8" in found.unknown["quantize-weights"]
 
 
 def test_without_steps_and_without_limits_nothing_can_be_said(report: dict[str, Any]) -> None:

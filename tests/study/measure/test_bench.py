@@ -1,21 +1,23 @@
 """One run: what its client is to blame for, and what is kept of one whose dataset breaks."""
 import asyncio
-import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from penstock.core.errors import UsageError
+from penstock.study.measure.arrivals.closed import Closed, ClosedOptions
 from penstock.study.measure.arrivals.renewal import Even, RateOptions
 from penstock.study.measure.arrivals.replay import Replay, ReplayOptions
 from penstock.study.measure.bench import Load, Terms, measure
 from penstock.study.measure.client.drive import Extent
+from penstock.study.measure.client.openai import Wish
 from penstock.study.measure.fits import check_fits
-from penstock.study.measure.load import Session, Turn
+from penstock.study.measure.load import Arrivals, Session, Turn
 from penstock.study.measure.metrics import Warmup
 from penstock.study.measure.result import Result
-from tests.study.measure.client.virtual import Mock, answer, run, server
+from tests.study.measure.client.virtual import Mock, Reply, answer, plain, run, server
 
 
 class Lines:
@@ -34,9 +36,11 @@ class Lines:
         return []
 
 
-async def asked(mock: Mock, count: int = 1000, extent: Extent | None = None, warmup: Warmup | None = None) -> Result:
+async def asked(
+    mock: Mock, count: int = 1000, extent: Extent | None = None, warmup: Warmup | None = None, arrivals: Arrivals | None = None
+) -> Result:
     target, watch = server(mock)
-    load = Load(Even(RateOptions(10.0)), lambda seed: Lines(count), extent or Extent(), warmup or Warmup())
+    load = Load(arrivals or Even(RateOptions(10.0)), lambda seed: Lines(count), extent or Extent(), warmup or Warmup())
     return await measure(target, load, Terms(), watch)
 
 
@@ -69,20 +73,18 @@ def test_connections_that_take_ever_longer_leave_a_rate_sent() -> None:
     assert measured(Queue(lambda asked: answer(asked, 0.05, 9.0)), extent=Extent(20)).sent_share == pytest.approx(1.0)
 
 
-def test_an_engine_in_this_process_is_no_work_of_the_client() -> None:
-    def work() -> None:
-        while not done.is_set():
-            sum(range(1000))
+def test_users_who_come_back_sooner_than_the_server_asked_for_are_told() -> None:
+    mock = Mock(lambda asked: Reply([(0.0, plain(503, "later", "Retry-After: 3600\r\n"))]))
+    told = "the server asked users to stay away for up to 3,600 s (Retry-After), and they ask again after 60 s at most"
+    for arrivals, extent, is_told in ((Closed(ClosedOptions(1)), Extent(3), True), (Even(RateOptions(10.0)), Extent(3), False)):
+        assert (told in measured(mock, extent=extent, arrivals=arrivals).notes) is is_told
 
-    done = threading.Event()
-    busy = threading.Thread(target=work)
-    busy.start()
-    try:
-        result = asyncio.run(asked(Mock(lambda asked: answer(asked, 0.05, 0.05)), extent=Extent(5)))
-    finally:
-        done.set()
-        busy.join()
-    assert result.overhead.cpu_share < 0.5
+
+def test_an_engine_in_this_process_is_no_work_of_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has threads of its own; the client is one, here busy for a quarter of the second that all take."""
+    clocks = SimpleNamespace(thread_time=iter([3.0, 3.25]).__next__, perf_counter=iter([7.0, 8.0]).__next__)
+    monkeypatch.setattr("penstock.study.measure.bench.time", clocks)
+    assert measured(Mock(lambda asked: answer(asked, 0.05, 0.05)), extent=Extent(5)).overhead.cpu_share == pytest.approx(0.25)
 
 
 def rows(*lengths: int) -> Iterator[Session]:
@@ -92,7 +94,16 @@ def rows(*lengths: int) -> Iterator[Session]:
 def test_a_trace_is_looked_through_before_it_is_played() -> None:
     schedule = Replay(ReplayOptions())
     with pytest.raises(UsageError, match="of 200 tokens and an answer of 4, which are 204; the context holds 64; of a trace, scale=0.31"):
-        check_fits(schedule.schedule(rows(*[10] * 5000, 100, 200, 70), "s"), Extent(), 64)
+        check_fits(schedule.schedule(rows(*[10] * 5000, 100, 200, 70), "s"), Extent(), 64, Wish())
     for extent in (Extent(5000), Extent(seconds=5000.0)):  # what is not asked for may be as long as it likes
-        check_fits(schedule.schedule(rows(*[10] * 5000, 100), "s"), extent, 64)
-    check_fits(schedule.schedule(rows(), "s"), Extent(), 64)
+        check_fits(schedule.schedule(rows(*[10] * 5000, 100), "s"), extent, 64, Wish())
+    check_fits(schedule.schedule(rows(), "s"), Extent(), 64, Wish())
+
+
+def test_answers_are_as_long_as_every_request_asks_for() -> None:
+    schedule, of_60 = Replay(ReplayOptions()), Session((Turn((), num_prompt=60, num_output=5000),), at_s=0.0)
+    check_fits(schedule.schedule(iter([of_60]), "s"), Extent(), 64, Wish(more={"max_tokens": 4}))
+    with pytest.raises(UsageError, match="of 60 tokens and an answer of 16, which are 76; the context holds 64; of a trace, scale=0.8"):
+        check_fits(schedule.schedule(iter([of_60]), "s"), Extent(), 64, Wish(more={"max_tokens": 16}))
+    with pytest.raises(UsageError, match="an answer of 99, which are 159; .*a smaller scale=..."):
+        check_fits(schedule.schedule(iter([of_60]), "s"), Extent(), 64, Wish(more={"max_tokens": 99}))

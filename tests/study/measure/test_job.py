@@ -20,7 +20,7 @@ from penstock.study.measure.datasets.jsonl import Jsonl, JsonlOptions
 from penstock.study.measure.datasets.mooncake import Mooncake
 from penstock.study.measure.datasets.synthetic import Synthetic, SyntheticOptions
 from penstock.study.measure.datasets.traces import TraceOptions
-from penstock.study.measure.job import AsChat, Asking, Job, Search, Watchers, is_loopback, run, writer_for
+from penstock.study.measure.job import AsChat, Asking, Job, Search, Watchers, check_recording, is_loopback, run, writer_for
 from penstock.study.measure.load import Arrivals, Dataset, Session, Turn, Writer
 from penstock.study.measure.metrics import Warmup
 from penstock.study.measure.samples import Sample
@@ -157,6 +157,14 @@ def test_a_trace_that_does_not_fit_further_down_is_refused_before_anything_is_se
     given = job(model, Replay(ReplayOptions()), num=4, dataset=lambda writer, seed: Mooncake(options, writer, seed))
     with pytest.raises(UsageError, match="the longest request of the trace has a prompt of 500 tokens.*; the context holds 256.*scale=0.5"):
         run(given, Watchers(lambda line: None))
+    users = replace(given, arrivals=Closed(ClosedOptions(1)), extent=Extent(seconds=1.0))
+    check_recording(users, 256)  # who may never come so far
+    with pytest.raises(UsageError, match="the longest request"):
+        check_recording(replace(users, extent=Extent(4)), 256)
+
+
+def test_no_recording_is_read_where_nobody_knows_what_fits(model: str) -> None:
+    check_recording(job(model, Replay(ReplayOptions()), dataset=lambda writer, seed: pytest.fail("it was read")), None)
 
 
 def test_a_search_asks_each_line_of_a_file_once(model: str, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from penstock.serve.engine import build
 from penstock.serve.engine.machine import look
 from penstock.serve.engine.resolve import threads_of
 from penstock.study.plan import here
-from penstock.study.plan.request import Request, model_of, plan
+from penstock.study.plan.request import Request, check_here, model_of, plan
 from tests.study.plan.timed import calibrated
 
 MACHINE = Hardware("a machine", {1 << 20: 3e11, 1 << 30: 3e10}, {"fp32": 2e11, "bf16": 4e11, "int8": 9e11})
@@ -84,10 +84,16 @@ def test_limits_without_the_rate_of_plain_arithmetic_are_measured_again() -> Non
         here.told_here(limits=replace(MACHINE, ops_per_s={"bf16": 1e11}))
 
 
-def test_limits_without_all_formats_are_measured_again() -> None:
-    rates = {form: {256: {256: 1e11}} for form in (*here.PLAIN, "int8", "int4")}
-    with pytest.raises(UsageError, match="products in int8 by 32, int6 by 32, int4 by 32, int6 by 16, int4 by 16.*limits --fresh"):
-        here.told_here(limits=replace(MACHINE, products=rates))
+def test_limits_without_the_formats_that_are_asked_for_are_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is measured for the plan, too."""
+    rates = {form: {256: {256: 1e11}} for form in (*here.PLAIN, "int8", "int8 by 32")}
+    monkeypatch.setattr(here, "measured_limits", lambda device, threads=None: replace(MACHINE, products=rates))
+    asked = Request(model="brook", hardware="here", batch=1, quant=("none", "int8"))
+    check_here(asked)
+    assert plan(asked).configurations
+    for refuses in (check_here, plan):
+        with pytest.raises(UsageError, match="needs the rates of products in int4, which the limits lack: run `penstock limits --fresh`"):
+            refuses(replace(asked, quant=("int8", "int4")))
 
 
 def test_codes_that_are_computed_as_words_reach_a_share_of_their_rate() -> None:

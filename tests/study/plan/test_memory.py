@@ -1,16 +1,19 @@
 """What fits: weights by format, keys and values, and what is left of a device."""
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from penstock.compute.models.load import hub
 from penstock.compute.steptime import Split
 from penstock.core.catalogue.read import Catalogue
 from penstock.core.config import EngineConfig
 from penstock.core.errors import UsageError
 from penstock.serve.engine import build
 from penstock.serve.engine.resolve import activation_bytes
+from penstock.study.plan.known import known_config
 from penstock.study.plan.memory import gb, room
-from penstock.study.plan.model import Stored, WeightFormat, weight_format
+from penstock.study.plan.model import Model, Stored, WeightFormat, weight_format
 from penstock.study.plan.request import model_of
 
 CATALOGUE = Catalogue()
@@ -129,12 +132,24 @@ def test_stages_that_layers_do_not_divide_into_are_rounded_up() -> None:
     assert room(model, part, Split(1, 3), 512).kv_bytes_per_token == pytest.approx(model.kv_bytes_per_token * 27 / 80)
 
 
-def test_steps_on_processors_take_what_the_engine_counts() -> None:
-    """More rows than a floor is for; the planner counts logits of fewer."""
-    config = EngineConfig(model="rill", backend="cpu", max_num_batched_tokens=16_384)
+@pytest.mark.parametrize(("rows", "seqs"), [(512, 64), (2048, 64), (2048, 300), (16_384, 64), (16, 64)])
+@pytest.mark.parametrize("head", [128, 100])
+def test_what_steps_and_tokens_take_on_processors_is_what_the_engine_counts(rows: int, seqs: int, head: int) -> None:
+    """With a real vocabulary, and heads that are no whole vectors."""
     pytest.importorskip("penstock._native")
-    chosen = build.choose(config, build.find(config))
-    counted = activation_bytes(config, model_of("rill").spec, chosen.holding.held)
-    space = room(stored("rill"), CATALOGUE.part("epyc-9654"), Split(), 16_384)
-    assert 100e6 < space.activations == pytest.approx(counted, rel=0.05)
-    assert room(stored("rill"), CATALOGUE.part("epyc-9654"), Split(), 16).activations >= 64 << 20
+    told = dict(known_config("qwen3-0.6b") or {}, head_dim=head)
+    found = build.understand(hub.Source("a-model", Path("a-model"), told))
+    config = EngineConfig(model="a-model", backend="cpu", max_num_batched_tokens=rows, max_num_seqs=seqs)
+    held = build.choose(config, found).holding.held
+    space = room(Model("a-model", found).stored(form("none"), "auto"), CATALOGUE.part("epyc-9654"), Split(), rows, seqs)
+    assert found.spec.vocab_size == 151_936 and round(space.activations) == activation_bytes(config, found.spec, held)
+    assert space.kv_bytes_per_token == pytest.approx(held.kv_token_bytes)
+
+
+def test_what_a_row_takes_is_found_once_for_all_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.study.plan.model.row_bytes", lambda program: 1 << 20)
+    model = model_of("llama-3-8b")
+    monkeypatch.setattr("penstock.study.plan.model.row_bytes", None)
+    for rows in (512, 1024):
+        space = room(model.stored(form("int8"), "auto"), CATALOGUE.part("epyc-9654"), Split(), rows)
+        assert (rows << 20) < space.activations < (rows << 20) + 1e9

@@ -17,7 +17,8 @@ class OtherHardware:
             return
         stored, config = case.form.stored, case.config
         for name, part in sorted(case.parts.items(), key=lambda item: math.inf if item[1].price is None else item[1].price):
-            fits = room(stored, part, Split(), config.max_num_batched_tokens).kv_tokens // config.block_size * config.block_size
+            space = room(stored, part, Split(), config.max_num_batched_tokens, config.max_num_seqs)
+            fits = space.kv_tokens // config.block_size * config.block_size
             wanted = config.max_num_seqs * (config.max_model_len or 0)
             tokens = max(min(fits, wanted), min(fits, config.kv_tokens or 0))
             if tokens < min(config.max_model_len or 0, config.kv_tokens or 0):

@@ -33,6 +33,8 @@ class Weights:
     def unknown(self, case: Case) -> str | None:
         if case.forms is None:
             return "the model's config was not found here, so its size in other formats is not known"
+        if case.form is not None and case.form.lacking:
+            return f"the limits lack the rates of products in {', '.join(case.form.lacking)}: `penstock limits --fresh` measures them"
         if case.form is None or case.form.roof is None:
             return "the limits of this machine are not known: `penstock limits` measures them"
         return None

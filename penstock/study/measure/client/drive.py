@@ -10,24 +10,26 @@ from penstock.core.errors import PenstockError, RequestError
 from penstock.study.digits import rounded_down
 from penstock.study.measure.client.openai import TOO_LONG, Ask
 from penstock.study.measure.client.target import Stopwatch, Target
-from penstock.study.measure.load import Session
+from penstock.study.measure.load import Session, num_tokens
 from penstock.study.measure.samples import Sample
 
 DEPTH = 4096  # requests that are prepared ahead
 AHEAD_S = 5.0  # for which they are before the load begins, where nobody knows how many it takes
 SPARE_S = 0.004  # before a request is due, in which another may be prepared
 TICK_S = 0.005
-UNANSWERED_S = 0.1  # at least, until a user of a closed loop whose request failed asks again
+UNANSWERED_S, MOST_AWAY_S = 0.1, 60.0  # at least and at most, until a user of a closed loop whose request failed asks again
 SHORTER = ("of a trace, a smaller scale=... in --dataset makes prompts and answers shorter, max_input=TOKENS and max_output=TOKENS leave "
            "out those that are longer")
 
 
-def shorter(session: Session, most: int | None) -> str:
-    """What makes a trace's request fit into so many tokens: the scale, rounded down to two digits."""
-    needed = (session.turns[0].num_prompt or 0) + (session.turns[0].num_output or 1)
-    if most is None or needed <= most:
+def shorter(session: Session, most: int | None, answer: int = 0) -> str:
+    """What makes a trace's request fit into so many tokens: the scale, rounded down to two digits. `answer`: tokens of one that no scale
+    changes; 0: it is scaled with the prompt."""
+    turn = session.turns[0]
+    needed, left = num_tokens(turn.num_prompt, answer or turn.num_output), (most or 0) - answer
+    if most is None or needed <= most or left <= 0:
         return SHORTER
-    scale = rounded_down(session.scale * most / needed, 2)
+    scale = rounded_down(session.scale * left / (needed - answer), 2)
     return SHORTER.replace("a smaller scale=...", f"scale={scale:.2g}").replace("shorter", "so short that this one fits")
 
 
@@ -232,8 +234,8 @@ class Driver:
         while ready is not None:
             last = await self._session(ready, self._watch())
             if not last.ok:
-                wait_s = max(UNANSWERED_S, last.retry_after_s)
-                if extent.seconds is not None and self._watch() + wait_s >= extent.seconds:
+                wait_s = min(max(UNANSWERED_S, last.retry_after_s), MOST_AWAY_S)
+                if ahead.peek() is None or (extent.seconds is not None and self._watch() + wait_s >= extent.seconds):
                     return
                 await asyncio.sleep(wait_s)
             ready = self._next(ahead, extent)

@@ -32,6 +32,11 @@ class Wish:
         if self.more.get("n", 1) != 1:
             raise UsageError(f"--body n={self.more['n']} asks for several answers in one, which TPOT is not defined for: leave n out")
 
+    def output_of(self, num_output: int | None) -> int | None:
+        """Tokens of an answer that a dataset has of this length: a further field comes before that. None where that is no length."""
+        told = self.more.get("max_tokens", num_output)
+        return told if type(told) is int and told > 0 else None
+
 
 @dataclass(frozen=True, slots=True)
 class Ask:

@@ -2,7 +2,7 @@
 import asyncio
 import json
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.core.errors import PenstockError, RequestError, UsageError
@@ -12,6 +12,7 @@ from penstock.study.measure.client.events import EventReader
 from penstock.study.measure.client.http import BadAnswer, Reply, is_number, request_bytes
 from penstock.study.measure.client.openai import TOO_LONG, Answer, Ask, Wish, body_of, error_text
 from penstock.study.measure.client.target import Stopwatch
+from penstock.study.measure.load import num_tokens
 from penstock.study.measure.samples import Sample
 
 MAX_ERROR = 1 << 20  # bytes of an error's body that are read
@@ -53,7 +54,7 @@ class Server:
 
     def prepare(self, ask: Ask) -> bytes:
         """The request's bytes. Raises RequestError for one that the server's context does not hold."""
-        check_length(ask, self.max_model_len)
+        check_length(replace(ask, num_output=self._wish.output_of(ask.num_output)), self.max_model_len)
         keys = self._access.keys
         key = keys[self._count % len(keys)] if keys else None
         self._count += 1
@@ -177,7 +178,7 @@ def said(body: bytes) -> str:
 
 def check_length(ask: Ask, most: int | None) -> None:
     """Raises RequestError for more tokens than `most`, as far as they are known before the server counts."""
-    needed = (ask.num_prompt or 0) + (ask.num_output or 1)
+    needed = num_tokens(ask.num_prompt, ask.num_output)
     if most is not None and ask.num_prompt is not None and needed > most:
         raise RequestError(
             f"a prompt of {ask.num_prompt:,} tokens and an answer of {ask.num_output or 1:,} are {needed:,}; the server's context holds "

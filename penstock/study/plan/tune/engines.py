@@ -23,7 +23,7 @@ from penstock.study.measure.client.target import Stopwatch
 from penstock.study.measure.interrupt import undisturbed
 from penstock.study.measure.load import Dataset, Writer
 from penstock.study.measure.metrics import Figures, figures
-from penstock.study.measure.onward import Onward, reads
+from penstock.study.measure.onward import Onward
 from penstock.study.measure.result import Overhead, Probe, Result
 from penstock.study.measure.samples import Sample
 from penstock.study.measure.series import series
@@ -142,7 +142,7 @@ class Engines:
     def highest(self, setting: Setting, start_rate: float) -> Score:
         async def searched(inner: Inner, watch: Stopwatch) -> Score:
             asked = self.traffic
-            onward = Onward(asked.dataset(self._writer(inner), asked.seed)) if reads(asked.dataset, asked.seed) else None
+            onward = Onward(asked.dataset(self._writer(inner), asked.seed)) if not asked.is_made_up() else None
 
             async def attempt(rate: float, number: int) -> Result:
                 return await self._run(inner, watch, f"highest/{number}", rate, onward)
@@ -169,7 +169,7 @@ class Engines:
         return score(found, tokens_per_busy_s)
 
     def _figures(self, config: EngineConfig, asked: Sequence[Call], rate: float | None) -> tuple[Figures, float, float]:
-        """Of the twin, output tokens a busy second, and the share of the rate at which requests came that they were answered at."""
+        """Of the twin, output tokens a busy second, and the share of the rate at which requests came that their answers began at."""
         check_lengths(asked, config.max_model_len or 0)
         plain = replace(config, propose=None)  # what drafts give is left to the runs
         played = simulate(plain, self._calibration(config.quant).pace, asked, self.traffic.arrivals_at(rate).users)
@@ -234,12 +234,13 @@ class Engines:
 
 
 def served_share(samples: Sequence[Sample]) -> float:
-    """Of the rate at which requests came, the share at which they were answered: 1 where the engine kept up."""
-    times = [(sample.due_s, sample.end_s) for sample in samples if sample.end_s is not None]
+    """Of the rate at which requests came, the share at which their answers began: 1 where the engine kept up. When answers end says less:
+    long ones outlast the requests of any rate."""
+    times = [(sample.due_s, sample.first_s) for sample in samples if sample.first_s is not None]
     if len(times) < 2:
         return 1.0
-    due_s, end_s = (max(each) - min(each) for each in zip(*times, strict=True))
-    return min(1.0, due_s / end_s) if end_s > 0 else 1.0
+    due_s, first_s = (max(each) - min(each) for each in zip(*times, strict=True))
+    return min(1.0, due_s / first_s) if first_s > 0 else 1.0
 
 
 def check_lengths(asked: Sequence[Call], most: int) -> None:

@@ -11,6 +11,7 @@ from penstock.study.measure.client.drive import Extent
 from penstock.study.measure.client.openai import Ask
 from penstock.study.measure.load import Arrivals, Dataset, Part, Prompt, Session, Turn, Writer
 from penstock.study.measure.metrics import Warmup
+from penstock.study.measure.onward import reads
 from penstock.study.plan.simulate.call import Call, Stretches
 
 MOST_PLAYED = 1000  # requests that the twin plays for each setting
@@ -35,9 +36,7 @@ class Traffic:
 
     def is_made_up(self) -> bool:
         """Whether the first prompt is written rather than read."""
-        writer = Stretches()
-        next(self.dataset(writer, self.seed).sessions(), None)
-        return bool(writer.written)
+        return not reads(self.dataset, self.seed)
 
     def digest(self) -> str:
         """Of what is asked: the files that it is read from may change, and keep their names."""

@@ -8,7 +8,7 @@ import pytest
 from penstock.core.errors import PenstockError
 from penstock.study.measure.arrivals.closed import Closed, ClosedOptions
 from penstock.study.measure.arrivals.renewal import Even, Poisson, RateOptions
-from penstock.study.measure.client.drive import UNANSWERED_S, Ahead, Driver, Extent
+from penstock.study.measure.client.drive import MOST_AWAY_S, UNANSWERED_S, Ahead, Driver, Extent
 from penstock.study.measure.load import Arrivals, Session, Turn
 from penstock.study.measure.metrics import Figures, Warmup, figures
 from penstock.study.measure.samples import Sample
@@ -113,20 +113,22 @@ def test_users_do_not_storm_a_server_that_is_gone() -> None:
     assert {sample.error for sample in lost} == {"Connection refused"}
 
 
-@pytest.mark.parametrize(("retry_after", "wait_s"), [("2", 2.0), ("0", UNANSWERED_S), ("Fri, 31 Dec 1999 23:59:59 GMT", UNANSWERED_S)])
+@pytest.mark.parametrize(("retry_after", "wait_s"), [
+    ("2", 2.0), ("0", UNANSWERED_S), ("Fri, 31 Dec 1999 23:59:59 GMT", UNANSWERED_S), ("86400", MOST_AWAY_S)])
 def test_users_leave_a_server_alone_that_refuses(retry_after: str, wait_s: float) -> None:
     mock = Mock(lambda asked: Reply([(0.0, plain(429, {"error": {"message": "too many"}}, f"Retry-After: {retry_after}\r\n"))]))
-    samples = drive(mock, Closed(ClosedOptions(3)), Extent(seconds=7.0))
+    samples = drive(mock, Closed(ClosedOptions(3)), Extent(seconds=3.5 * wait_s))
     times = sorted({round(asked.at_s, 2) for asked in mock.asked})
     assert all(sample.refused for sample in samples) and len(samples) == 3 * len(times)
     assert [later - sooner for sooner, later in pairwise(times)] == pytest.approx([wait_s] * (len(times) - 1), abs=0.02)
 
 
-def test_a_user_does_not_wait_beyond_the_end() -> None:
+@pytest.mark.parametrize("extent", [Extent(seconds=7.0), Extent(1)])
+def test_a_user_does_not_wait_beyond_the_end(extent: Extent) -> None:
     async def main() -> float:
         target, watch = server(Mock(lambda asked: Reply([(0.0, plain(503, "later", "Retry-After: 3600\r\n"))])))
-        ahead = Ahead(Closed(ClosedOptions(1)).schedule(endless(), "s"), target, Extent(seconds=7.0))
-        await Driver(target, watch).run(ahead, 1, Extent(seconds=7.0))
+        ahead = Ahead(Closed(ClosedOptions(1)).schedule(endless(), "s"), target, extent)
+        await Driver(target, watch).run(ahead, 1, extent)
         return watch()
 
     assert run(main()) < 0.01

@@ -300,8 +300,8 @@ def models(body: Any, status: int = 200, ask: Any = first_model) -> Any:
 
 def test_what_the_context_does_not_hold_is_not_sent() -> None:
     """Where the server tells its context, and the tokens are known."""
-    async def prepare(ask: Ask, most: int | None) -> Any:
-        return server(Mock(lambda asked: Reply([])), WISH, max_model_len=most)[0].prepare(ask)
+    async def prepare(ask: Ask, most: int | None, wish: Wish = WISH) -> Any:
+        return server(Mock(lambda asked: Reply([])), wish, max_model_len=most)[0].prepare(ask)
 
     for ask, most in ((Ask((1,) * 60, (), 60, 5), 64), (Ask((1,) * 64, (), 64), 64)):
         with pytest.raises(RequestError, match=f"a prompt of {ask.num_prompt} tokens .* are 65; the server's context holds 64") as refused:
@@ -309,6 +309,7 @@ def test_what_the_context_does_not_hold_is_not_sent() -> None:
         assert refused.value.code == TOO_LONG
     for ask, most in ((Ask((1,) * 60, (), 60, 4), 64), (Ask((1,) * 60, (), 60, 5), None), (Ask("a text", (), None, 5), 4)):
         assert b"POST" in run(prepare(ask, most))
+    assert b"POST" in run(prepare(Ask((1,) * 60, (), 60, 500), 64, Wish(more={"max_tokens": 4})))
     assert [context_of({"max_model_len": told}) for told in (64, None, "64", 0, True)] == [64, None, None, None, None]
     assert context_of({}) is None
 

@@ -29,9 +29,9 @@ GIVEN = EngineConfig(model="rill", max_model_len=128, kv_tokens=1024, max_num_se
 STEPS = Calibration(Fitted((1, 64), (0.01, 0.01), 0.0, 0.0, 0.0, 0.0), 0.0, 100, 0.0, 0.0)
 
 
-def engines(slo, rate=20.0, seconds=0.5, num=None, output=5, **goal):
-    traffic = Traffic(lambda writer, seed: Synthetic(SyntheticOptions(8, output), writer, seed), Even(RateOptions(rate)),
-                      Extent(num, seconds), Warmup(), "0")
+def engines(slo, rate=20.0, seconds=0.5, num=None, output=5, spread=0.0, **goal):
+    traffic = Traffic(lambda writer, seed: Synthetic(SyntheticOptions(8, output, output_spread=spread), writer, seed),
+                      Even(RateOptions(rate)), Extent(num, seconds), Warmup(), "0")
     return Engines(GIVEN, traffic, Goal(Slo(slo), **goal), Watchers([].append))
 
 
@@ -78,6 +78,12 @@ def test_answers_that_take_long_are_no_burst(known_steps):
     """A run of a second, whose answers take half a second: some are still on their way when the last request comes."""
     bench = engines({"ttft": 0.1}, seconds=1.0, searches=True, start_rate=1.0, output=50)
     assert bench.predicted(Setting()).rate == pytest.approx(8, rel=0.3)
+
+
+def test_an_engine_whose_long_answers_outlast_the_run_keeps_up(known_steps):
+    """Requests of 0.4 seconds, whose answers take from 0.02 to 1.2 seconds, each in a seat of its own."""
+    bench = engines({"ttft": 0.1}, seconds=0.4, searches=True, start_rate=8.0, output=60, spread=0.98)
+    assert bench.predicted(Setting((("max_num_seqs", 16),))).rate > 8
 
 
 def test_steps_are_learned_before_the_search_for_a_rate_begins(known_steps, monkeypatch):
