@@ -27,7 +27,8 @@ MAX_INPUTS = 2048  # in one request
 
 async def create(desk: Desk, http: HttpRequest) -> Response:
     arrived_s = desk.clock.now()
-    received = await receive(desk, http, fields.EMBEDDINGS)
+    width = desk.parts.width
+    received = await receive(desk, http, fields.EMBEDDINGS, None if width is None else {"dimensions": width})
     body = received.body
     values = Values(body)
     encoding = values.choice("encoding_format", "float", ("float", "base64"))

@@ -1,4 +1,5 @@
-"""uvicorn's HTTP/1.1 protocol with two things it lacks: a deadline for a request's head, and errors in the API's shape."""
+"""uvicorn's HTTP/1.1 protocol with what it lacks: a deadline for a request's head, errors in the API's shape, and an abrupt end for clients
+that do not read."""
 import asyncio
 import contextlib
 import json
@@ -10,9 +11,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from penstock.core.errors import RequestError
 from penstock.serve.api.errors import error_object
 
+ABORT = "abort"  # in the scope's "state": a function that ends the connection at once, and throws away what was not sent
+
 
 class TimedProtocol(H11Protocol):
-    """Closes a connection when a request's head takes longer than `head_s` seconds, or the rest of a body that was refused does."""
+    """Closes a connection when a request's head takes longer than `head_s` seconds, or the rest of a body that was refused does. Requests
+    can end theirs with ABORT."""
 
     def __init__(self, *args: Any, head_s: float, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -21,6 +25,7 @@ class TimedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.app_state = {**self.app_state, ABORT: transport.abort}
         self.watch()
 
     def data_received(self, data: bytes) -> None:

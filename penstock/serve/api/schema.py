@@ -52,13 +52,13 @@ class Received:
     size: int
 
 
-async def receive(desk: Desk, request: HttpRequest, endpoint: str) -> Received:
-    """The body of a POST, every field of it known and none refused, for the model that is served."""
+async def receive(desk: Desk, request: HttpRequest, endpoint: str, usual: Mapping[str, Any] | None = None) -> Received:
+    """The body of a POST, every field of it known and none refused (`usual`: see `check_fields`), for the model that is served."""
     data = await desk.intake.read(request)
     body = await desk.work.run(len(data), parse_object, data)
     if desk.log is not None:
         await desk.work.run(len(data), desk.log.write, request.url.path, body, told_id(request))
-    fields.check_fields(body, endpoint, usual={"dimensions": desk.parts.width})
+    fields.check_fields(body, endpoint, usual=usual)
     check_model(desk, body)
     return Received(body, len(data))
 

@@ -7,7 +7,6 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from typing import Any, Protocol
 
 from starlette.responses import Response
@@ -16,8 +15,9 @@ from starlette.types import Receive, Scope, Send
 from penstock.core.errors import RequestError
 from penstock.serve.api.call import Call
 from penstock.serve.api.errors import error_object, error_response, json_response
-from penstock.serve.api.limits import ClientGone
+from penstock.serve.api.limits import ClientGone, hung_up
 from penstock.serve.api.parts import Desk
+from penstock.serve.api.protocol import ABORT
 
 log = logging.getLogger(__name__)
 HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
@@ -87,6 +87,15 @@ class Patience:
             self._timer = self._loop.call_later(self._seconds / 4, self._look)
 
 
+async def cut_off(scope: Scope, receive: Receive) -> None:
+    """Ends the connection of a client that does not read. Closed, it would wait for ever to be rid of what it holds. Does nothing on
+    servers without TimedProtocol."""
+    abort = scope.get("state", {}).get(ABORT)
+    if abort is not None:
+        abort()
+        await hung_up(receive)
+
+
 class EventStream(Response):
     """Sends what `events` yields (server-sent events), and closes the call however it ends. A client that leaves one unread for `write_s`
     counts as gone."""
@@ -108,9 +117,11 @@ class EventStream(Response):
                 return await Response(status_code=499)(scope, receive, send)  # nobody reads it
             except Exception as error:
                 return await error_response(logged(error))(scope, receive, send)
-            with suppress(TimeoutError):  # nothing more can be sent, not even that this is the end
+            try:
                 async with Patience(self.write_s) as patience:
                     await self._send_events(first, send, patience)
+            except TimeoutError:  # nothing more can be sent, not even that this is the end
+                await cut_off(scope, receive)
         finally:
             self.call.close()
 

@@ -2,14 +2,17 @@
 import asyncio
 import hashlib
 import json
+import logging
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
+import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
@@ -274,10 +277,31 @@ def wait_for(condition: Callable[[], bool], seconds: float = 10.0) -> None:
         time.sleep(0.005)
 
 
-def send(server: Running, path: str, body: dict[str, Any]) -> socket.socket:
+def send(server: Running, path: str, body: dict[str, Any], connection: socket.socket | None = None) -> socket.socket:
     """A client that has sent its request and reads nothing yet."""
-    connection = socket.create_connection((server.host, server.port), timeout=20)
+    connection = connection or socket.create_connection((server.host, server.port), timeout=20)
     data = json.dumps(body).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
     connection.sendall(head.encode() + data)
     return connection
+
+
+def silent(server: Any, host: str, port: int) -> socket.socket:
+    """A client for whom the system keeps very little of what it does not read."""
+    server.servers[0].sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.settimeout(20)
+    connection.connect((host, port))
+    return connection
+
+
+@contextmanager
+def logged_by_uvicorn(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """What the HTTP server logs is among the messages: it hands nothing on."""
+    logger = logging.getLogger("uvicorn.error")
+    logger.addHandler(caplog.handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(caplog.handler)

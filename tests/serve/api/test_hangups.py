@@ -3,7 +3,8 @@ from typing import Any
 
 import pytest
 
-from tests.serve.api.fakes import Running, send, wait_for
+from penstock.serve.api.limits import Limits
+from tests.serve.api.fakes import Running, logged_by_uvicorn, send, serve, silent, wait_for
 
 HELLO = {"messages": [{"role": "user", "content": "x"}]}
 REQUESTS = [
@@ -52,3 +53,17 @@ def test_a_client_that_never_reads_holds_nobody_up(server: Running) -> None:
     assert server.client.post("/v1/completions", json={"prompt": "x", "max_tokens": 2}).status_code == 200
     connection.close()
     wait_for(lambda: not server.engine.active)
+
+
+def test_a_client_that_reads_no_more_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
+    """Its socket is let go of, with all that was still to be sent."""
+    running = serve(limits=Limits(write_s=0.1))
+    try:
+        with silent(running.server, running.host, running.port) as client, logged_by_uvicorn(caplog):
+            body = {"prompt": ["x"] * 20, "max_tokens": None, "stream": True, "logprobs": 5}
+            send(running, "/v1/completions", body, client)
+            wait_for(lambda: len(running.engine.requests) == 20)
+            wait_for(lambda: not running.server.server_state.connections and not running.server.server_state.tasks)
+        assert not running.engine.active and not running.desk.drain._stops and not caplog.messages
+    finally:
+        running.stop()

@@ -11,11 +11,12 @@ from penstock.serve.api.dashboard.feed import Feed, Watcher
 from penstock.serve.api.dashboard.html import page
 from penstock.serve.api.limits import hung_up
 from penstock.serve.api.parts import Desk
-from penstock.serve.api.stream import HEADERS, Patience
+from penstock.serve.api.stream import HEADERS, Patience, cut_off
 
 LOOK_S = 0.25  # how often a stream that has nothing to say looks whether the server stops
 SILENT_LOOKS = 20  # after which it says that it is still there: the step in flight may be long
 STILL_THERE = ":\n\n"  # a comment
+BYE = 'data: {"type":"bye"}\n\n'
 
 
 async def index(desk: Desk, http: HttpRequest) -> Response:
@@ -54,8 +55,10 @@ class Updates(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         gone = asyncio.create_task(hung_up(receive))
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             async with Patience(self._desk.parts.limits.write_s) as patience:
+                patience.begin()
+                await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+                patience.end()
                 while not gone.done() and not self._desk.drain.draining:
                     text = await self._next()
                     if text is None:
@@ -65,20 +68,23 @@ class Updates(Response):
                         await send(chunk(text))
                         patience.end()
                 patience.begin()
-                await send(chunk('data: {"type":"bye"}\n\n') | {"more_body": False})
+                await send(chunk(BYE if self._desk.drain.draining else "") | {"more_body": False})
         except TimeoutError:
-            pass
+            await cut_off(scope, receive)
         finally:
             gone.cancel()
             self._feed.leave(self._watcher)
 
     async def _next(self) -> str | None:
-        """What to send next: an update, "" when none came for a moment, None at the end."""
+        """What to send next: an update, "" when none came for a moment, None at the end. An engine that is not well may never be looked at
+        again: whoever comes back is told the reason."""
         try:
             update = await asyncio.wait_for(self._watcher.updates.get(), LOOK_S)
         except TimeoutError:
             self._num_silent += 1
-            return STILL_THERE if self._num_silent % SILENT_LOOKS == 0 else ""
+            if self._num_silent % SILENT_LOOKS:
+                return ""
+            return STILL_THERE if self._desk.parts.engine.health().ok else None
         self._num_silent = 0
         return None if update is None else f"data: {update}\n\n"
 

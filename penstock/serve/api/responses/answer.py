@@ -36,9 +36,9 @@ class Answer:
         self._choice = Choice(desk, asked.wish, prompt, prompt.token_ids)
         self._output = Output(made)
         self._shown = Shown(self._choice)
-        params, num_top = asked.wish.params, asked.wish.num_top
-        detokenizer = desk.parts.tokenizer.detokenizer(params.skip_special_tokens, prompt.token_ids)
-        self._apart = None if num_top is None else Apart(detokenizer)
+        skips = asked.wish.params.skip_special_tokens
+        told = asked.wish.num_top is not None
+        self._apart = Apart(desk.parts.tokenizer.detokenizer(skips, prompt.token_ids)) if told else None
         self._end = Delta(0)
         self._usage = Usage()
         self._num_events = 0

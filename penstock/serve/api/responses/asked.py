@@ -50,10 +50,11 @@ def read_asked(desk: Desk, received: Received, before: Kept | None, made: str) -
     body = received.body
     check_number(desk, body, "input")
     kept: list[Item] = [] if before is None else [*json.loads(before.items), *json.loads(before.answer)["output"]]
-    earlier = [item for item in kept if not is_cut_off(item)]
+    whole = [(at, item) for at, item in enumerate(kept) if not is_cut_off(item)]
+    earlier = [item for _, item in whole]
     items = read_items(body, earlier, made)
     developer = "developer" if knows_developer(desk) else "system"
-    places = [f"item {at} of previous_response_id" for at, item in enumerate(kept) if not is_cut_off(item)]
+    places = [f"item {at} of previous_response_id" for at, _ in whole]
     places += [f"input[{at}]" for at in range(len(items))]
     transcript = transcribed(zip(places, [*earlier, *items], strict=True), developer)
     messages, places = transcript.messages, transcript.places

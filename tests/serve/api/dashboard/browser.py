@@ -94,12 +94,21 @@ class Browser:
         return found["result"].get("value")
 
     def until(self, condition: str) -> Any:
-        """Waits until the expression is true, and returns its value."""
+        """Waits until the expression is true, and returns its value. Meanwhile the page may be replaced by another."""
         end = time.monotonic() + PATIENCE_S
-        while not (value := self.evaluate(condition)):
+        while not (value := self._evaluate_or_leave(condition)):
             assert time.monotonic() < end, f"never came true: {condition}; the page says: {self.evaluate('document.body.innerText')[:600]}"
             time.sleep(0.05)
         return value
+
+    def _evaluate_or_leave(self, expression: str) -> Any:
+        """As `evaluate`; None where the page went away before it answered."""
+        try:
+            return self.evaluate(expression)
+        except PageError as error:
+            if "navigated" not in str(error):
+                raise
+            return None
 
     def press(self, key: str) -> None:
         """A key of the keyboard, by its name: ArrowDown, Tab, Enter, a."""

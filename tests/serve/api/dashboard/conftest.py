@@ -15,6 +15,7 @@ from penstock.core.config import EngineConfig, ServerConfig
 from penstock.core.hardware import Hardware
 from penstock.core.types import StepPlan, StepResult
 from penstock.serve.api.dashboard.feed import Feed, Subject
+from penstock.serve.api.limits import Limits
 from penstock.serve.api.metrics import Metrics
 from penstock.serve.api.parts import Parts
 from penstock.serve.api.server import bind, create_app, make_server
@@ -74,7 +75,7 @@ class Served:
         assert not self.thread.is_alive()
 
 
-def serve(folder: Path, hardware: Hardware | None = ROOF) -> Served:
+def serve(folder: Path, hardware: Hardware | None = ROOF, limits: Limits | None = None) -> Served:
     """A server that asks for KEY."""
     built = build(EngineConfig(model=str(folder), backend="reference", max_num_seqs=4, kv_tokens=1024, max_num_batched_tokens=64))
     loop = Loop(built.engine)
@@ -83,7 +84,7 @@ def serve(folder: Path, hardware: Hardware | None = ROOF) -> Served:
     config = ServerConfig(port=0, log_level="warning", api_key=KEY, served_model_name="tiny")
     app = create_app(Parts(
         engine=loop, tokenizer=built.tokenizer, chat_template=built.chat_template, config=config, metrics=Metrics(loop.gauges), feed=feed,
-        vocab_size=built.spec.vocab_size))
+        vocab_size=built.spec.vocab_size, limits=limits or Limits()))
     listener = bind(config)
     host, port = listener.getsockname()[:2]
     server = make_server(app, config)

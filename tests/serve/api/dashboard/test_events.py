@@ -4,6 +4,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ from penstock.core.errors import OverloadedError
 from penstock.core.types import Status
 from penstock.serve.api.dashboard import events
 from penstock.serve.api.dashboard.feed import MAX_UNREAD, MAX_WATCHERS, Feed, Picture, Subject, Watcher, oldest_s
+from penstock.serve.api.limits import Limits
 from penstock.serve.engine.requests import Gauges, Health
 from penstock.serve.engine.watch import Look, Watch
 from tests.decide.builders import make_seq
 from tests.serve.api.dashboard.conftest import KEY, Served, serve
+from tests.serve.api.fakes import logged_by_uvicorn, silent, wait_for
 from tests.serve.api.fakes import serve as serve_invented
-from tests.serve.api.fakes import wait_for
 
 BODY = {"messages": [{"role": "user", "content": "tell me about the fox"}], "max_tokens": 40, "ignore_eos": True}
 
@@ -29,7 +31,7 @@ def updates(client: httpx.Client) -> Iterator[dict[str, Any]]:
     with client.stream("GET", "/dashboard/events") as response:
         assert response.status_code == 200 and response.headers["content-type"].startswith("text/event-stream")
         for line in response.iter_lines():
-            if line:
+            if line.startswith("data: "):
                 yield json.loads(line.removeprefix("data: "))
 
 
@@ -201,6 +203,18 @@ def test_who_comes_during_a_long_step_hears_that_the_server_is_there(served: Ser
     wait_for(lambda: not served.feed._watchers)
 
 
+def test_who_waits_for_an_engine_that_turns_out_not_to_be_well_may_come_again(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their stream ends, and not because the server stops."""
+    monkeypatch.setattr(events, "LOOK_S", 0.01)
+    monkeypatch.setattr(served.loop, "look", lambda watch: None)
+    with served.client() as client, client.stream("GET", "/dashboard/events") as response:
+        lines = (line for line in response.iter_lines() if line)
+        assert next(lines) == ":"
+        monkeypatch.setattr(served.loop, "_failure", "a step failed: planted")
+        assert set(islice(lines, 5)) <= {":"} and next(lines, None) is None
+    wait_for(lambda: not served.feed._watchers)
+
+
 def test_those_who_could_not_be_served_in_time_are_told_of() -> None:
     class Refusing(Still):
         num_refused = 3
@@ -298,6 +312,22 @@ def test_a_client_that_never_reads_is_let_go(served: Served) -> None:
     wait_for(lambda: not watched(served))
     with served.client() as other:
         assert other.post("/v1/chat/completions", json=BODY | {"max_tokens": 2}).status_code == 200
+
+
+def test_a_client_that_reads_no_more_is_cut_off(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    running = serve(folder, limits=Limits(write_s=0.1))
+    host, port = running.url.removeprefix("http://").split(":")
+    try:
+        with silent(running.server, host, int(port)) as client, logged_by_uvicorn(caplog):
+            client.sendall(f"GET /dashboard/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n\r\n".encode())
+            wait_for(lambda: bool(running.feed._watchers))
+            (watcher,) = running.feed._watchers
+            for _ in range(2):
+                watcher.loop.call_soon_threadsafe(watcher.put, "x" * 1_000_000)
+            wait_for(lambda: not running.server.server_state.connections and not running.server.server_state.tasks)
+        assert not running.feed._watchers and not caplog.messages
+    finally:
+        running.stop()
 
 
 def test_the_oldest_is_dropped() -> None:

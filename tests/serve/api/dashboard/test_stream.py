@@ -58,6 +58,21 @@ def test_a_connection_that_is_given_up_is_closed_before_the_next(live: Browser, 
     assert live.evaluate("signals.slice(0, -1).every((signal) => signal.aborted)")
 
 
+def test_what_cannot_be_shown_is_asked_for_ever_more_seldom(live: Browser) -> None:
+    live.evaluate("""const setTimeout_ = setTimeout, waits = [];
+      setTimeout = (then, wait) => { waits.push(wait); return setTimeout_(then, wait === SILENT_MS ? wait : wait / 10); };
+      showTiles = () => { throw new TypeError("planted"); }; 1""")
+    assert live.until("waits.includes(FIRST_WAIT_MS * 1.6 * 1.6)")
+
+
+def test_an_open_connection_without_figures_is_not_called_connecting(live: Browser) -> None:
+    assert live.evaluate("""(async () => {
+      fetch = async () => new Response(":\\n\\n");
+      await listen(take).catch(() => {});
+      return at("status").textContent;
+    })()""") == "connected, waiting for the step in flight"
+
+
 def test_seconds_that_run_are_shown_and_not_said(live: Browser) -> None:
     live.press("p")
     said = live.evaluate("""(() => {
@@ -73,7 +88,11 @@ def test_seconds_that_run_are_shown_and_not_said(live: Browser) -> None:
 
 
 def test_a_server_of_another_version_brings_its_own_page(live: Browser) -> None:
-    live.evaluate("window.isOld = true; take({ type: 'hello', about: { version: 'newer' }, history: [] }); 1")
+    shown = live.evaluate("""window.isOld = true; var shown = []; showTiles = (event) => shown.push(event);
+      take({ type: 'hello', about: { version: 'newer' }, history: [] });
+      try { take({ type: 'update', health: { ok: true } }); } catch {}
+      shown.length""")
+    assert shown == 0, "what the page may not understand"
     live.until("window.isOld === undefined && document.readyState === 'complete' && at('status').dataset.state === 'live'")
     assert live.evaluate("version") == "test"
 

@@ -7,11 +7,13 @@ let lost = null; // why there are no figures
 let lastAt = null; // when there were some
 let blockSize = 16;
 let version = null; // of the server that this page came from
+let outdated = false; // the page of another version is on its way
 
 function greet(hello) {
   const about = hello.about;
   version ??= about.version;
   if (about.version !== version) { // this page may not understand it
+    outdated = true;
     location.reload();
     return;
   }
@@ -29,6 +31,7 @@ function greet(hello) {
 }
 
 function take(event) {
+  if (outdated) return;
   lost = null;
   if (paused) {
     if (event.type === "hello") greeting = event;
@@ -61,7 +64,7 @@ function pause() {
   if (!paused && greeting) greet(greeting);
   greeting = null;
   if (lost) lose(lost);
-  else say("wait", paused ? "paused" : "connecting");
+  else say("wait", paused ? "paused" : "waiting for figures");
 }
 
 const THEMES = ["auto", "light", "dark"];

@@ -48,7 +48,7 @@ async function listen(take) {
     const response = await fetch("dashboard/events", { headers: headers(), signal: stop.signal, cache: "no-store" });
     if (response.status === 401) return;
     if (!response.ok) throw new Error(await complaint(response));
-    say("wait", "connecting");
+    say("wait", "connected, waiting for the step in flight");
     for await (const event of events(response, hush)) {
       if (event.type === "bye") throw new Error("the server is stopping");
       try { take(event); } catch (error) { throw new Error(`this page cannot show what the server sends (${error.message})`); }
@@ -65,7 +65,7 @@ async function follow(take, lose) {
   let wait = FIRST_WAIT_MS;
   for (;;) {
     try {
-      await listen((event) => { take(event); wait = FIRST_WAIT_MS; });
+      await listen((event) => { take(event); if (event.type === "update") wait = FIRST_WAIT_MS; });
       say("bad", "API key needed");
       await askForKey(key.get() ? "That key was not accepted." : "This server needs an API key. It is kept in this tab only.");
     } catch (error) {
