@@ -45,7 +45,7 @@ class Call:
         self.requests = tuple(requests)
         self._receive = http.receive
         self._usual: Objectives = http.scope["asker"].objectives
-        self._arrived_s = arrived_s
+        self._arrived_s = [arrived_s] * len(self.requests)
         self._progress = [Progress(request) for request in requests]
         self._queue: asyncio.Queue[tuple[int, Delta] | Exception] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
@@ -81,17 +81,18 @@ class Call:
         try:
             for number in range(self._num_submitted, len(self.requests)):
                 await self._ended.acquire()
-                stream = await self._submitted(replace(self.requests[number], arrival_s=None))
+                stream = await self._submitted(number)
                 self._num_submitted += 1
                 self._tasks.append(asyncio.create_task(self._pump(number, stream)))
         except Exception as error:  # whoever reads the deltas decides what it means
             self._queue.put_nowait(error)
 
-    async def _submitted(self, request: Request) -> AsyncIterator[Delta]:
+    async def _submitted(self, number: int) -> AsyncIterator[Delta]:
         """Waits while others leave it no room."""
         while True:
+            self._arrived_s[number] = now = self._desk.clock.now()
             try:
-                return self._desk.parts.engine.submit(request)
+                return self._desk.parts.engine.submit(replace(self.requests[number], arrival_s=now))
             except OverloadedError as error:
                 await asyncio.sleep(error.retry_after_s)
 
@@ -114,7 +115,7 @@ class Call:
         progress = self._progress[number]
         try:
             async for delta in stream:
-                self._observe(progress, delta)
+                self._observe(number, delta)
                 if delta.finish_reason == "abort":
                     self._queue.put_nowait(given_up(progress.request))
                     return
@@ -141,27 +142,27 @@ class Call:
         self._queue.put_nowait(stopped())
 
     def _abort(self) -> None:
-        submitted, self._num_submitted = self._progress[: self._num_submitted], len(self.requests)
-        for progress in submitted:
+        for progress in self._progress[: self._num_submitted]:
             if not progress.done:
                 progress.done = True
                 self._desk.parts.engine.abort(progress.request.request_id)
                 self._desk.parts.metrics.on_request("abort", Usage(), None)
 
-    def _observe(self, progress: Progress, delta: Delta) -> None:
+    def _observe(self, number: int, delta: Delta) -> None:
+        progress, arrived_s = self._progress[number], self._arrived_s[number]
         if progress.done:
             return
         metrics, now = self._desk.parts.metrics, self._desk.clock.now()
         if delta.token_ids:
             if progress.first_s is None:
                 progress.first_s = now
-                metrics.on_first_token(now - self._arrived_s)
+                metrics.on_first_token(now - arrived_s)
             elif delta.index in progress.last_s:
                 metrics.on_tokens(now - progress.last_s[delta.index], len(delta.token_ids))
             progress.last_s[delta.index] = now
         if delta.done:
             progress.done = True
             usage = delta.usage or Usage()
-            metrics.on_request(delta.finish_reason or "stop", usage, now - self._arrived_s, looks_up(progress.request.params))
+            metrics.on_request(delta.finish_reason or "stop", usage, now - arrived_s, looks_up(progress.request.params))
             if progress.request.has_objectives:
-                metrics.on_objectives(progress.kept(self._arrived_s, now, usage.completion_tokens))
+                metrics.on_objectives(progress.kept(arrived_s, now, usage.completion_tokens))

@@ -16,12 +16,13 @@ ABORT = "abort"  # in the scope's "state": a function that ends the connection a
 
 class TimedProtocol(H11Protocol):
     """Closes a connection when a request's head takes longer than `head_s` seconds, or the rest of a body that was refused does. Requests
-    can end theirs with ABORT."""
+    can end theirs with ABORT; so does one of which nothing is read any more, once all of its answer was handed over."""
 
     def __init__(self, *args: Any, head_s: float, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.head_s = head_s
         self.deadline: asyncio.TimerHandle | None = None
+        self.unread = 0  # bytes of the last answer, when that was last looked at
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -40,6 +41,7 @@ class TimedProtocol(H11Protocol):
         """From here uvicorn's keep-alive timer watches, unless the client is in the middle of something."""
         super().on_response_complete()
         self.stop_watching()
+        self.unread = 0
         if self.conn.their_state is h11.SEND_BODY or self.conn.trailing_data[0]:
             self.watch()
 
@@ -50,6 +52,17 @@ class TimedProtocol(H11Protocol):
             self.stop_watching()
         elif self.deadline is None:
             self.deadline = self.loop.call_later(self.head_s, self.transport.close)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """A transport that is closed would first wait until all was read."""
+        left = self.transport.get_write_buffer_size()
+        if not left:
+            super().timeout_keep_alive_handler()
+        elif left == self.unread:
+            self.transport.abort()
+        else:
+            self.unread = left
+            self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def stop_watching(self) -> None:
         if self.deadline is not None:

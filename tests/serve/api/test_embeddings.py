@@ -115,6 +115,7 @@ def test_a_client_that_hangs_up_while_its_inputs_wait_is_not_waited_for(server: 
     num_tries = len(refusals)
     time.sleep(0.1)
     assert len(refusals) <= num_tries + 1
+    assert 'finish_reason="abort"' not in server.client.get("/metrics").text, "those that never came are none"
 
 
 @pytest.mark.parametrize("value", [math.nan, -math.inf])

@@ -1,4 +1,5 @@
 import socket
+import time
 from typing import Any
 
 import pytest
@@ -67,3 +68,30 @@ def test_a_client_that_reads_no_more_is_cut_off(caplog: pytest.LogCaptureFixture
         assert not running.engine.active and not running.desk.drain._stops and not caplog.messages
     finally:
         running.stop()
+
+
+def test_whole_answers_that_nobody_reads_are_thrown_away_and_slow_readers_get_theirs(caplog: pytest.LogCaptureFixture) -> None:
+    running = serve(limits=Limits(keep_alive_s=0.3))
+    body = {"prompt": ["x"] * 20, "max_tokens": None, "logprobs": 5}
+    try:
+        with logged_by_uvicorn(caplog):
+            with silent(running.server, running.host, running.port) as client:
+                send(running, "/v1/completions", body, client)
+                wait_for(lambda: len(running.engine.requests) == 20)
+                wait_for(lambda: not running.server.server_state.connections)
+            with silent(running.server, running.host, running.port) as client:
+                send(running, "/v1/completions", body, client)
+                read = bytearray()
+                while b"\r\n\r\n" not in read or len(read) < length_of(read):
+                    read += client.recv(1 << 15)
+                    time.sleep(0.01)
+            assert len(read) == length_of(read) > 1 << 18
+        assert not caplog.messages
+    finally:
+        running.stop()
+
+
+def length_of(read: bytearray) -> int:
+    """Of an answer whose head has come."""
+    head = read[: read.index(b"\r\n\r\n") + 4]
+    return len(head) + int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])

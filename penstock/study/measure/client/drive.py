@@ -18,6 +18,7 @@ AHEAD_S = 5.0  # for which they are before the load begins, where nobody knows h
 SPARE_S = 0.004  # before a request is due, in which another may be prepared
 TICK_S = 0.005
 UNANSWERED_S, MOST_AWAY_S = 0.1, 60.0  # at least and at most, until a user of a closed loop whose request failed asks again
+LOOK_S = 1.0  # after which such a user looks whether anything is left to ask
 SHORTER = ("of a trace, a smaller scale=... in --dataset makes prompts and answers shorter, max_input=TOKENS and max_output=TOKENS leave "
            "out those that are longer")
 
@@ -235,10 +236,16 @@ class Driver:
             last = await self._session(ready, self._watch())
             if not last.ok:
                 wait_s = min(max(UNANSWERED_S, last.retry_after_s), MOST_AWAY_S)
-                if ahead.peek() is None or (extent.seconds is not None and self._watch() + wait_s >= extent.seconds):
+                if extent.seconds is not None and self._watch() + wait_s >= extent.seconds:
                     return
-                await asyncio.sleep(wait_s)
+                await self._away(wait_s, ahead)
             ready = self._next(ahead, extent)
+
+    async def _away(self, wait_s: float, ahead: Ahead) -> None:
+        """Back sooner where others have taken all that was left."""
+        until_s = self._watch() + wait_s
+        while ahead.peek() is not None and (left_s := until_s - self._watch()) > 0:
+            await asyncio.sleep(min(left_s, LOOK_S))
 
     def _next(self, ahead: Ahead, extent: Extent) -> Ready | None:
         """For a user; None where all sessions were begun, or the time in which they may begin is over."""

@@ -3,6 +3,7 @@ import asyncio
 import gc
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import Any
 
 from penstock.compute.models.load.checkpoint import open_checkpoint
@@ -169,12 +170,12 @@ class Engines:
         return score(found, tokens_per_busy_s)
 
     def _figures(self, config: EngineConfig, asked: Sequence[Call], rate: float | None) -> tuple[Figures, float, float]:
-        """Of the twin, output tokens a busy second, and the share of the rate at which requests came that their answers began at."""
+        """Of the twin, output tokens a busy second, and the share that it kept up with of the rate at which requests came."""
         check_lengths(asked, config.max_model_len or 0)
         plain = replace(config, propose=None)  # what drafts give is left to the runs
         played = simulate(plain, self._calibration(config.quant).pace, asked, self.traffic.arrivals_at(rate).users)
         found = figures(played.samples, self.traffic.warmup, self.goal.slo)
-        return found, played.census.decode_tokens / max(played.census.busy_s, 1e-9), served_share(played.samples)
+        return found, played.census.decode_tokens / max(played.census.busy_s, 1e-9), served_share(played.samples, config.max_num_seqs)
 
     def _calls(self, rate: float | None) -> list[Call]:
         slo = self.goal.slo.objectives
@@ -233,14 +234,16 @@ class Engines:
         return result
 
 
-def served_share(samples: Sequence[Sample]) -> float:
-    """Of the rate at which requests came, the share at which their answers began: 1 where the engine kept up. When answers end says less:
-    long ones outlast the requests of any rate."""
-    times = [(sample.due_s, sample.first_s) for sample in samples if sample.first_s is not None]
+def served_share(samples: Sequence[Sample], seats: int) -> float:
+    """Of the rate at which requests came, the share that the engine kept up with: at which answers began, and no more than the seats give
+    (Little's law), since a run may be over before they are all taken. When the last ends says less: long answers outlast any rate."""
+    times = [(sample.due_s, sample.first_s, sample.end_s) for sample in samples if sample.first_s is not None and sample.end_s is not None]
     if len(times) < 2:
         return 1.0
-    due_s, first_s = (max(each) - min(each) for each in zip(*times, strict=True))
-    return min(1.0, due_s / first_s) if first_s > 0 else 1.0
+    due, first = [each[0] for each in times], [each[1] for each in times]
+    due_s, first_s = max(due) - min(due), max(first) - min(first)
+    taken_s = (len(times) - 1) * fmean([end_s - first_s for _, first_s, end_s in times]) / seats
+    return min(1.0, *(due_s / each for each in (first_s, taken_s) if each > 0))
 
 
 def check_lengths(asked: Sequence[Call], most: int) -> None:

@@ -83,7 +83,7 @@ def test_answers_that_take_long_are_no_burst(known_steps):
 def test_an_engine_whose_long_answers_outlast_the_run_keeps_up(known_steps):
     """Requests of 0.4 seconds, whose answers take from 0.02 to 1.2 seconds, each in a seat of its own."""
     bench = engines({"ttft": 0.1}, seconds=0.4, searches=True, start_rate=8.0, output=60, spread=0.98)
-    assert bench.predicted(Setting((("max_num_seqs", 16),))).rate > 8
+    assert 8 < bench.predicted(Setting((("max_num_seqs", 16),))).rate < 36  # 16 seats, some 0.6 seconds each
 
 
 def test_steps_are_learned_before_the_search_for_a_rate_begins(known_steps, monkeypatch):
