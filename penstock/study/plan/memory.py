@@ -3,7 +3,7 @@ import math
 from dataclasses import dataclass
 
 from penstock.compute.backends.contract import step_bytes
-from penstock.compute.backends.cpu.layout import LANES
+from penstock.compute.backends.cpu.layout import padded
 from penstock.compute.program import KVSpec
 from penstock.compute.steptime import Split
 from penstock.core.catalogue.part import Part
@@ -75,8 +75,8 @@ def is_native(stored: Stored, part: Part) -> bool:
 
 
 def padding(kv: KVSpec) -> float:
-    """Times the bytes of keys and values that the native backend keeps for them (`kv_token_bytes`): a head's are whole vectors."""
-    return -(-kv.head_dim // LANES) * LANES / kv.head_dim if kv.parts == 2 else 1.0
+    """Times the bytes of keys and values that the native backend keeps for them (`kv_token_bytes`)."""
+    return padded(kv.head_dim) / kv.head_dim if kv.parts == 2 else 1.0
 
 
 def activations(stored: Stored, part: Part, ranks: int, rows: int, seqs: int) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from penstock.compute.backends.contract import MOST_SPARE, Batch, KVLayout, Outputs
-from penstock.compute.backends.cpu.layout import LANES, PANEL, matrix_layout, places, row_bytes, width
+from penstock.compute.backends.cpu.layout import PANEL, matrix_layout, padded, places, row_bytes, width
 from penstock.compute.backends.cpu.lower import lower
 from penstock.compute.backends.cpu.packer import Packer
 from penstock.compute.backends.cpu.sampling import NativeSampling
@@ -93,8 +93,8 @@ class Cpu:
         return matrix_layout(weight, form, self._weights_dtype, gated=False).num_bytes
 
     def kv_token_bytes(self, kv: KVSpec) -> int:
-        """A head's keys, and its values, are whole vectors (Cache::padded of csrc/cache.h); what both are made of is not kept here."""
-        dim = -(-kv.head_dim // LANES) * LANES if kv.parts == 2 else kv.head_dim
+        """What keys and values are both made of is not kept here."""
+        dim = padded(kv.head_dim) if kv.parts == 2 else kv.head_dim
         return kv.parts * kv.num_layers * kv.num_kv_heads * dim * DTYPE_BYTES[self.dtype]
 
     def row_bytes(self, program: Program) -> int:

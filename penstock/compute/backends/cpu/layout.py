@@ -53,6 +53,11 @@ def width(program: Program, name: str, natives: Sequence[Native]) -> tuple[int, 
     return count, shape[0] == "L"
 
 
+def padded(head_dim: int) -> int:
+    """Numbers that a head's keys take in the cache, and its values: whole vectors (Cache::padded of csrc/cache.h)."""
+    return -(-head_dim // LANES) * LANES
+
+
 def row_bytes(program: Program) -> int:
     """What a step keeps for each row: numbers in places (csrc/step.cpp), the operand of the widest product, as often as a row is sent to
     experts (Model::shared_operand_), and what experts make of it (csrc/experts.cpp). Logits are not counted."""
