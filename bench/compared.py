@@ -38,13 +38,13 @@ def of_machine(found: dict[tuple[object, ...], tuple[str, Verdict]]) -> list[str
     lines = [f"Recorded from {days[0]} to {days[-1]}." if len(days) > 1 else f"Recorded on {days[0]}.", "", line(HEAD),
              line(["---"] * len(HEAD))]
     order = list(QUESTIONS)
-    contests = sorted({key[:-1] for key in found},
-                      key=lambda key: (str(key[0]), order.index(str(key[1])), key[2], -int(str(key[3])), VARIANTS.index(str(key[4]))))
+    contests = sorted({key[:-1] for key in found}, key=lambda key: (
+        str(key[0]), order.index(str(key[1])), key[2], -int(str(key[3])), key[4], VARIANTS.index(str(key[5]))))
     for contest in contests:
-        model, question, size, bits, how = contest
+        model, question, size, bits, file, how = contest
         exact, lossy = (found.get((*contest, flag), (None, None))[1] for flag in (False, True))
         rival = (exact or lossy).rival  # type: ignore[union-attr]
-        lines.append(line((f"{model}, {QUESTIONS[str(question)].format(f'{size:,}')}", f"{bits} {how}".strip(), rival.name,
+        lines.append(line((f"{model}, {QUESTIONS[str(question)].format(f'{size:,}')}", f"{bits} {file or how}".strip(), rival.name,
                            f"{rival.share:.0%}", *cells(exact), *cells(lossy))))
     return lines
 

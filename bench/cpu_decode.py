@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How fast is one sequence decoded, and how close to memory bandwidth? 128 tokens, after a short prompt and after long contexts.
 
-    python bench/cpu_decode.py [--rivals DIR] [--model qwen3-0.6b,llama-3.2-1b,brook] [--formats bf16,int8,int4,int8a8,int4a8]
+    python bench/cpu_decode.py [--rivals DIR] [--model qwen3-0.6b,llama-3.2-1b,brook] [--formats bf16,int8,int4,int8a8,int4a8,Q8_0,...]
                                [--depths 0,2048,8192,16384] [--rounds 5] [--engines penstock,llamacpp,...] [--record]
 
 A context is computed once and then taken from the prefix cache, or recomputed by engines without one; only the tokens after it are timed.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How fast is one prompt computed, and how close to the rate of the matrix units? Tokens per second until the first token.
 
-    python bench/cpu_prefill.py [--rivals DIR] [--model qwen3-0.6b,llama-3.2-1b,brook] [--formats bf16,int8,int4,int8a8,int4a8]
+    python bench/cpu_prefill.py [--rivals DIR] [--model qwen3-0.6b,llama-3.2-1b,brook] [--formats bf16,int8,int4,int8a8,int4a8,Q8_0,...]
                                 [--lengths 512,2048] [--rounds 5] [--engines penstock,llamacpp,...] [--record]
 
 `of limit` is MFU: the operations of the model's program, relative to the rate (measured just before and after) of the type that is computed

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How many output tokens per second, for many requests? Equal ones at once (128 tokens in, 64 out), and mixed lengths as they arrive.
 
-    python bench/cpu_serving.py [--rivals DIR] [--model qwen3-0.6b,llama-3.2-1b,brook] [--formats bf16,int8,int4,int8a8,int4a8]
+    python bench/cpu_serving.py [--rivals DIR] [--model qwen3-0.6b,llama-3.2-1b,brook] [--formats bf16,int8,int4,int8a8,int4a8,Q8_0,...]
                                 [--streams 8,32] [--mixed 32] [--gap-s 0.1] [--rounds 5] [--engines penstock,llamacpp,...] [--record]
 
 Mixed: prompts of 16 to 1,024 tokens, answers of 32 to 96, exponential gaps between arrivals; drawn once, the same trace for all. Ours runs

@@ -21,6 +21,7 @@ from versus.arguments import Parser, Refused, amount, file, folder
 from versus.bench import run, say
 from versus.contest import MAX_ROUNDS_OF
 from versus.options import Options, check, measuring, options
+from versus.place import converted
 from versus.points import GAP_S, Point
 from versus.record import Record, read, recorded
 from versus.rows import Row
@@ -112,6 +113,8 @@ def why_not(was: Was, chosen: Options, deep: bool, threads: int) -> str | None:
         return "its model is not among those that --model names, or that are found"
     if row.format not in chosen.formats:
         return "its format is not among --formats"
+    if row.file and converted(chosen.models, row.model, f"llamacpp-{row.file}") is None:
+        return f"{row.model} is not among --models as {row.file}"
     if was.record.threads != threads:
         return f"recorded with {was.record.threads} threads, and there are {threads} processors"
     return None if deep or row.size <= MAX_ROUNDS_OF.get(row.question, row.size) else "it takes long: --deep measures it"

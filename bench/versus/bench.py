@@ -38,9 +38,9 @@ def run_model(name: str, model: str, points: Sequence[Point], options: Options, 
     rules = Rules(options.rounds, options.deep_rounds, meter(shape, best_probe(), options.threads), say)
     told = asked(points, options)
     found = []
-    for bits in sorted({ours.FORMATS[format][0] for format in options.formats}, reverse=True):
-        outcome = contest(field(place, bits, options), fitting, rules)
-        rows = tuple(rows_of(outcome.samples, shape))
+    for bits, file in contests(place, options.formats, say):
+        outcome = contest(field(place, bits, file, options), fitting, rules)
+        rows = tuple(rows_of(outcome.samples, shape, file))
         failures = {f"{model}, {key}": why for key, why in outcome.failures.items()}
         found.append(Record(name, processor_model(), options.threads, today(), rows, outcome.versions, failures, told))
         if options.record:  # hours may follow, and end early
@@ -55,14 +55,24 @@ def asked(points: Sequence[Point], options: Options) -> dict[str, Any]:
             **({"ours": dict(options.ours)} if options.ours else {})}
 
 
-def field(place: Place, bits: int, options: Options) -> list[Contestant]:
-    """Everyone who takes part at these bits."""
+def contests(place: Place, formats: Sequence[str], say: Say) -> list[tuple[int, str]]:
+    """Bits of a weight and, where engines read one GGUF file, its format."""
+    found = {(ours.bits_of(format), format if format in ours.FILES else "") for format in formats}
+    gone = {file for _, file in found if file and place.file(file) is None}
+    if gone and place.models is not None:
+        say(f"{place.shape.model} is not there as {', '.join(sorted(gone))}, so without")
+    return sorted((each for each in found if each[1] not in gone), key=lambda each: (-each[0], each[1]))
+
+
+def field(place: Place, bits: int, file: str, options: Options) -> list[Contestant]:
+    """Everyone who takes part at these bits: with formats of their own, or those that read this GGUF file."""
     found: list[Contestant] = []
     if "penstock" in options.engines:
-        found += ours.contestants(place, tuple(format for format in options.formats if ours.FORMATS[format][0] == bits))
+        own = (format for format in options.formats if ours.bits_of(format) == bits and format not in ours.FILES)
+        found += ours.contestants(place, (file,) if file else tuple(own))
     for name in options.engines:
         if name in rivals.ROSTER and place.rivals is not None:
-            found += rivals.ROSTER[name](place, bits)
+            found += [one for one in rivals.ROSTER[name](place, bits) if file in ("", one.entry.format)]
     return found
 
 

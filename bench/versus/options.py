@@ -11,7 +11,8 @@ from penstock.core.registry import fill, parse_pairs
 from penstock.serve.engine.machine import num_cpus
 from versus.arguments import RECORD, Parser, folder, listed, new_folder, one_of, said, whole
 from versus.engines import check_words
-from versus.ours import FORMATS
+from versus.ours import ALL, FILES, FORMATS
+from versus.place import converted
 from versus.shapes import open_shape
 
 ENGINES = ("penstock", "llamacpp", "ik", "openvino", "vllm", "transformers")
@@ -48,8 +49,9 @@ def measuring(made: Parser) -> None:
     """What is asked of ours alone too."""
     made.add_argument("--model", type=listed(said),
                       help=f"models or paths, comma-separated; default: those of {','.join(MODELS)} that are found")
-    made.add_argument("--formats", type=listed(one_of(FORMATS)), default=",".join(FORMATS),
-                      help="weight formats of ours, and so the bit widths of the rivals; default: %(default)s")
+    made.add_argument("--formats", type=listed(one_of(ALL)), default=",".join(ALL),
+                      help="weight formats of ours, and so the bit widths of the rivals, or GGUF files that llama.cpp reads too; "
+                           "default: %(default)s")
     made.add_argument("--rounds", type=whole(), default=5, help="rounds in which each measures each point once; default: %(default)s")
     made.add_argument("--deep-rounds", type=whole(), default=1,
                       help="rounds of decode beyond 4,096 tokens of context; default: %(default)s")
@@ -71,8 +73,13 @@ def check(chosen: Options) -> None:
     for model in chosen.model:
         shape = open_shape(model, chosen.models)
         for format in chosen.formats:
-            given: dict[str, Any] = {"dtype": "bfloat16", **FORMATS[format][1], **dict(chosen.ours)}
-            check_words(EngineConfig(model=shape.path, **given), shape.found)
+            found = shape
+            if format in FILES:
+                if (file := converted(chosen.models, model, f"llamacpp-{format}")) is None:
+                    continue
+                found = open_shape(str(file), None)
+            given: dict[str, Any] = {"dtype": "bfloat16", **FORMATS.get(format, (0, {}))[1], **dict(chosen.ours)}
+            check_words(EngineConfig(model=found.path, **given), found.found)
 
 
 def models_to_run(given: list[str] | None, models: Path | None) -> tuple[str, ...]:

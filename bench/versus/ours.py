@@ -13,7 +13,7 @@ from versus.served import Route, Served
 from versus.trace import WARM, Ask, drive
 from versus.worker import Run, RunResult, Task, serve
 
-# format -> (bits of a weight, fields of EngineConfig)
+# format -> (bits of a weight, fields of EngineConfig); of files as they are in FILES
 FORMATS: Mapping[str, tuple[int, dict[str, Any]]] = {
     "bf16": (16, {"quant": "none"}),
     "int8": (8, {"quant": "int8"}),
@@ -23,15 +23,24 @@ FORMATS: Mapping[str, tuple[int, dict[str, Any]]] = {
     "int4g128": (4, {"quant": "int4:group=128"}),
     "int4g128a8": (4, {"quant": "int4:group=128,activations=int8"}),
 }
+FILES: Mapping[str, int] = {"Q8_0": 8, "Q4_0": 4, "Q4_K_M": 4}  # GGUF, opened as it is: llama.cpp's name -> bits of a weight
+ALL = (*FORMATS, *FILES)
 BLOCK = 16  # tokens
 
 
+def bits_of(format: str) -> int:
+    return FILES[format] if format in FILES else FORMATS[format][0]
+
+
 def contestants(place: Place, formats: tuple[str, ...]) -> list[Contestant]:
-    """In process for every question; also over HTTP where requests are served together."""
+    """In process for every question; also over HTTP where requests are served together. Formats whose file is not there are left out."""
     found: list[Contestant] = []
     for format in formats:
-        bits, fields = FORMATS[format]
-        task = place.task(place.shape.path, format, "", **(fields | dict(place.options)))
+        model = place.file(format) if format in FILES else place.shape.path
+        if model is None:
+            continue
+        bits, fields = bits_of(format), {} if format in FILES else FORMATS[format][1]
+        task = place.task(str(model), format, "", **(fields | dict(place.options)))
         computes = computed_in(task)
         entry = Entry("penstock", format, "", bits, computes, ours=True)
         found.append(Library(entry, Recipe("versus.ours", task, place.log("penstock", format))))

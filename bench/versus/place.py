@@ -48,8 +48,11 @@ class Place:
 
     def converted(self, kind: str) -> Path | None:
         """The model in a rival's own format: `<model>.<kind>` among the models; None when there is none."""
-        path = None if self.models is None else self.models / f"{self.shape.model}.{kind}"
-        return path if path is not None and path.exists() else None
+        return converted(self.models, self.shape.model, kind)
+
+    def file(self, format: str) -> Path | None:
+        """The model as a GGUF file that llama.cpp made."""
+        return self.converted(f"llamacpp-{format}")
 
     def tool(self, rival: str, name: str) -> Path | None:
         path = None if self.rivals is None else self.rivals / rival / "bin" / name
@@ -62,6 +65,11 @@ class Place:
     def openmp(self, spins: bool = True) -> dict[str, str]:
         """Threads that sleep at barriers lose to a busy host's slow wake-ups; so they spin, and stand still while others measure."""
         return {"OMP_NUM_THREADS": str(self.threads)} | ({"OMP_WAIT_POLICY": "active"} if spins else {})
+
+
+def converted(models: Path | None, model: str, kind: str) -> Path | None:
+    path = None if models is None else models / f"{model}.{kind}"
+    return path if path is not None and path.exists() else None
 
 
 def checkpoint(place: Place) -> str | None:

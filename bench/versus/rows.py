@@ -4,7 +4,7 @@ A shared machine may read at one pace in one turn and at another in the next. So
 """
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from versus.contest import Entry, Sample, contenders
@@ -32,6 +32,7 @@ class Row:
     figures: Mapping[str, float] = field(default_factory=dict)
     best: bool = True  # of its engine at this point and these bits
     turns: tuple[tuple[float, ...], ...] = ()  # tokens/s of each, and the bandwidth measured around it
+    file: str = ""  # GGUF format, where all engines of the run read one file
 
     @property
     def point(self) -> str:
@@ -40,11 +41,11 @@ class Row:
     @property
     def contest(self) -> tuple[object, ...]:
         """What all engines of a run are compared at."""
-        return self.model, self.question, self.size, self.bits
+        return self.model, self.question, self.size, self.bits, self.file
 
     @property
     def key(self) -> tuple[object, ...]:
-        return self.model, self.question, self.size, self.engine, self.format, self.setting
+        return self.model, self.question, self.size, self.engine, self.format, self.setting, self.file
 
     @property
     def name(self) -> str:
@@ -67,7 +68,7 @@ def rounded(value: Any) -> Any:
     return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
-def rows_of(samples: Sequence[Sample], shape: Shape) -> list[Row]:
+def rows_of(samples: Sequence[Sample], shape: Shape, file: str = "") -> list[Row]:
     grouped: dict[tuple[Point, Entry], list[Sample]] = {}
     for sample in samples:
         grouped.setdefault((sample.point, sample.entry), []).append(sample)
@@ -77,7 +78,8 @@ def rows_of(samples: Sequence[Sample], shape: Shape) -> list[Row]:
             key = (point, entry.group, entry.bits)
             best[key] = max(best.get(key, 0.0), median_rate(found))
     return [
-        row_of(found, shape, median_rate(found) == best[point, entry.group, entry.bits] and entry in contenders(samples, point))
+        replace(row_of(found, shape, median_rate(found) == best[point, entry.group, entry.bits] and entry in contenders(samples, point)),
+                file=file)
         for (point, entry), found in grouped.items()]
 
 
@@ -118,7 +120,7 @@ def ratio(ours: Row, rival: Row) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One of ours against the best rival at the same bits."""
+    """One of ours against the best rival at the same bits, or with the same file."""
 
     ours: Row
     rival: Row
@@ -133,7 +135,7 @@ def verdicts(rows: Iterable[Row]) -> list[Verdict]:
     listed = list(rows)
     found = []
     for ours in (row for row in listed if row.ours):
-        rivals = [row for row in listed if not row.ours and (row.model, row.point, row.bits) == (ours.model, ours.point, ours.bits)]
+        rivals = [row for row in listed if not row.ours and row.contest == ours.contest]
         if rivals:
             found.append(Verdict(ours, min(rivals, key=lambda row: (not row.best, ratio(ours, row)))))
     return found

@@ -9,13 +9,15 @@ HEAD = ("point", "engine", "tokens/s", "spread", "of limit", "GB/s", "ours/its")
 
 def table(rows: Sequence[Row]) -> list[str]:
     """Markdown: ours and the best way of each rival, by bits. `ours/its` is of our fastest format of the same bits."""
-    shown = sorted((row for row in rows if row.best), key=lambda row: (row.model, row.question, row.size, -row.bits, not row.ours))
+    shown = sorted((row for row in rows if row.best),
+                   key=lambda row: (row.model, row.question, row.size, -row.bits, row.file, not row.ours))
     lines = [line(HEAD), line(["---"] * len(HEAD))]
     for row in shown:
-        ours = [each for each in rows if each.ours and (each.model, each.point, each.bits) == (row.model, row.point, row.bits)]
+        ours = [each for each in rows if each.ours and each.contest == row.contest]
         best = "" if row.ours or not ours else f"{max(ratio(each, row) for each in ours):.2f}"
+        weights = f"{row.file} file" if row.file else f"{row.bits} bits"
         lines.append(line((
-            f"{row.model} {row.point}, {row.bits} bits", row.name, f"{row.tokens_per_s:.1f}", f"{row.spread:.2f}", f"{row.share:.1%}",
+            f"{row.model} {row.point}, {weights}", row.name, f"{row.tokens_per_s:.1f}", f"{row.spread:.2f}", f"{row.share:.1%}",
             f"{row.bytes_per_s / 1e9:.1f}", best)))
     return lines
 

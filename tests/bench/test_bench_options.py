@@ -12,7 +12,7 @@ def chosen(*words):
 
 def test_ours_alone_runs_without_rivals():
     found = chosen()
-    assert found.rivals is None and found.model == ("brook",) and found.formats == tuple(ours.FORMATS)
+    assert found.rivals is None and found.model == ("brook",) and found.formats == ours.ALL
 
 
 def test_models_are_beside_the_rivals_unless_said(tmp_path):

@@ -106,7 +106,7 @@ def contestants(place: Place, bits: int) -> list[Contestant]:
     if "mixed" not in questions(place.points) or server is None:
         return found
     for format in FORMATS[bits]:
-        gguf = place.converted(f"llamacpp-{format}")
+        gguf = place.file(format)
         for slots in SLOTS if gguf is not None else ():
             entry = Entry(LLAMA.name, format, f"server np{slots}", bits, COMPUTES[bits])
             context = slots * (-(-place.max_tokens // 256) * 256)
@@ -123,7 +123,7 @@ def tools(build: Build, place: Place, bits: int, formats: tuple[str, ...]) -> li
     if not {"decode", "prefill", "streams"} & set(questions(place.points)) or place.tool(build.folder, "llama-bench") is None:
         return found
     for format in formats:
-        gguf = place.converted(f"llamacpp-{format}")
+        gguf = place.file(format)
         if gguf is not None:
             entries = [Entry(build.name, format, setting, bits, COMPUTES[bits]) for setting in build.bench_flags]
             found += [Tools(entry, build, place, gguf) for entry in entries]
