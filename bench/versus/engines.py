@@ -1,8 +1,6 @@
 """Whether an engine can be made as it is asked for: nothing is loaded."""
 from penstock.core.config import EngineConfig
-from penstock.serve.engine.build import Chosen, Found, check_proposer, check_scheduler, choose, drafting_takes, find
-from penstock.serve.engine.machine import look
-from penstock.serve.engine.resolve import resolve
+from penstock.serve.engine.build import Chosen, Found, check_proposer, check_scheduler, choose, find, settle
 
 
 def check_words(config: EngineConfig, found: Found) -> Chosen:
@@ -16,6 +14,5 @@ def check_words(config: EngineConfig, found: Found) -> Chosen:
 def check_engine(config: EngineConfig) -> Found:
     """Its model is there, its options go together, and the memory holds it. Raises PenstockError."""
     found = find(config)
-    chosen = check_words(config, found)
-    resolve(chosen.config, found.spec, chosen.holding.held, look(), drafting_takes(config, found, chosen))
+    settle(found, check_words(config, found))
     return found

@@ -25,6 +25,10 @@ class Drift:
     kept: int  # places at which the likeliest token stays
     places: int
 
+    def told(self, quant: str) -> str:
+        return (f"--quant {quant} rounds activations, which is lossy: at {self.places} places of a built-in text {self.kept} top choices "
+                f"stay the same, and the distributions move by {self.kl:.2g} nats")
+
 
 def rounding_drift(backend: Backend, loaded: Any, tokens: list[int]) -> Drift:
     """Runs `tokens` twice, with rows as they are and rounded. What is in the first blocks of the KV cache is lost."""

@@ -6,6 +6,11 @@ from penstock.core.types import PlannedSeq, Seq, SeqInfo
 SCORED_ROWS = 256  # of prompts whose log-probabilities are asked for: each has logits, of 600 KB with a vocabulary of 150,000
 
 
+def most_logits(num_tokens: int, num_seqs: int, num_drafts: int = 0) -> int:
+    """The most rows of a step that have logits: what is sampled, the drafts of each sequence, and what is scored."""
+    return min(num_tokens, num_seqs * (1 + num_drafts) + SCORED_ROWS)
+
+
 class Step:
     """Planned sequences by seq_id, and the budget of tokens and sequences that is left."""
 

@@ -175,6 +175,15 @@ def choose(config: EngineConfig, found: Found) -> Chosen:
     return Chosen(config, backend, scheme, dtype, held, {"backend": why, "dtype": why_dtype, "quant": held.told()})
 
 
+def settle(found: Found, chosen: Chosen) -> Resolved:
+    """A config without gaps, as an engine runs here now. Raises as `resolve` and `drafting_takes` do."""
+    resolved = resolve(chosen.config, found.spec, chosen.holding.held, look(), drafting_takes(chosen.config, found, chosen))
+    resolved.reasons.update(chosen.reasons)
+    if (proposer := resolved.engine.propose) is None:
+        return resolved
+    return replace(resolved, engine=replace(resolved.engine, propose=propose.TABLE.meant(proposer)))
+
+
 def build(config: EngineConfig, listener: Listener | None = None, progress: Progress | None = None,
           say: Callable[[str], None] | None = None) -> Built:
     """Loads a model and wires an engine around it. `progress` is called with (bytes loaded, bytes in all), `say` with what a
@@ -185,12 +194,9 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     """
     found = find(config)
     chosen = choose(config, found)
-    backend, held = chosen.backend, chosen.holding.held
+    backend = chosen.backend
     check_proposer(chosen.config, backend)
-    resolved = resolve(chosen.config, found.spec, held, look(), drafting_takes(config, found, chosen))
-    resolved.reasons.update(chosen.reasons)
-    if resolved.engine.propose is not None:
-        resolved = replace(resolved, engine=replace(resolved.engine, propose=propose.TABLE.meant(resolved.engine.propose)))
+    resolved = settle(found, chosen)
     if say is not None:
         for line in told(found, chosen, resolved):
             say(line)
@@ -207,7 +213,7 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     loaded = backend.load(program, weights, layout, engine_config.threads, cache)
     touch(backend, loaded)
     if say is not None and chosen.scheme.activations:
-        say(drifted(config.quant, drift.rounding_drift(backend, loaded, drift_tokens(tokenizer, found.spec, layout))))
+        say(drift.rounding_drift(backend, loaded, drift_tokens(tokenizer, found.spec, layout)).told(config.quant))
     sampler = make_sampler(loaded.sampling)
     host = EngineHost(engine_config, find, found, Own(path, backend, loaded, chosen.dtype, chosen.scheme, tokenizer), sampler)
     rule = _plugin(acceptance.TABLE.parse(engine_config.accept))
@@ -296,11 +302,6 @@ def make_drafter(config: EngineConfig, host: EngineHost, loaded: Any, clock: Clo
 def drift_tokens(tokenizer: Tokenizer, spec: ModelSpec, layout: KVLayout) -> list[int]:
     """The beginning of a built-in text, short enough to be computed in well under a second."""
     return tokenizer.encode(drift.TEXT)[: drift.num_tokens(spec.num_parameters(), layout.num_blocks * layout.block_size)]
-
-
-def drifted(quant: str, found: drift.Drift) -> str:
-    return (f"--quant {quant} rounds activations, which is lossy: at {found.places} places of a built-in text {found.kept} top choices "
-            f"stay the same, and the distributions move by {found.kl:.2g} nats")
 
 
 def make_scheduler(config: EngineConfig, num_blocks: int, clock: Clock, timer: StepTimer | None = None) -> Scheduler:

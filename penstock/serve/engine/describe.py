@@ -9,7 +9,7 @@ from penstock.core.modelspec import DTYPE_BYTES
 from penstock.serve.engine import build
 from penstock.serve.engine.ceilings import Ceilings, ceilings
 from penstock.serve.engine.machine import look, measured_limits
-from penstock.serve.engine.resolve import KV_SHARE, activation_bytes, resolve, threads_of
+from penstock.serve.engine.resolve import KV_SHARE, activation_bytes, threads_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def describe(config: EngineConfig) -> Description:
         check_served(holding.program)
         refuse_quantized(found.config)
         build.check_proposer(chosen.config, chosen.backend)
-        resolved = resolve(chosen.config, spec, held, look(), build.drafting_takes(config, found, chosen))
+        resolved = build.settle(found, chosen)
         served = resolved.engine.kv_tokens or 0, resolved.reasons["kv_tokens"]
     except (CapacityError, ModelError) as error:
         served = 0, str(error)

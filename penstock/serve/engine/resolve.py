@@ -9,7 +9,7 @@ from penstock.core.config import MAX_THREADS, EngineConfig, Resolved, check_thre
 from penstock.core.errors import CapacityError, UsageError
 from penstock.core.modelspec import ModelSpec
 from penstock.core.size import size
-from penstock.decide.scheduler.step import SCORED_ROWS
+from penstock.decide.scheduler.step import most_logits
 from penstock.serve.engine.draft_memory import DraftMemory
 from penstock.serve.engine.holding import Held
 from penstock.serve.engine.machine import Machine
@@ -21,9 +21,9 @@ KV_SHARE = 0.6  # of the memory that weights leave free: the rest is for activat
 
 
 def activation_bytes(config: EngineConfig, spec: ModelSpec, held: Held, drafts: int = 0) -> int:
-    """Of a step, with the logits of its rows that are sampled, scored, or drafted: so many of a sequence at most."""
+    """Of a step, with so many drafts of a sequence at most."""
     rows = config.max_num_batched_tokens
-    return round(step_bytes(held.row_bytes, rows, spec.vocab_size, min(rows, config.max_num_seqs * (1 + drafts) + SCORED_ROWS)))
+    return round(step_bytes(held.row_bytes, rows, spec.vocab_size, most_logits(rows, config.max_num_seqs, drafts)))
 
 
 def choose_dtype(config: EngineConfig, spec: ModelSpec, dtypes: tuple[str, ...]) -> tuple[str, str]:

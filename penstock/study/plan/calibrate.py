@@ -25,9 +25,8 @@ from penstock.core.errors import PenstockError
 from penstock.core.events import StepRecord
 from penstock.core.hardware import cache_folder, home_folder
 from penstock.core.work import StepWork
-from penstock.serve.engine.build import choose, find, fingerprint
-from penstock.serve.engine.machine import look, processor
-from penstock.serve.engine.resolve import resolve
+from penstock.serve.engine.build import choose, find, fingerprint, settle
+from penstock.serve.engine.machine import processor
 from penstock.study.measure.arrivals.closed import Closed, ClosedOptions
 from penstock.study.measure.arrivals.renewal import Poisson, RateOptions
 from penstock.study.measure.client.drive import Extent
@@ -104,7 +103,7 @@ def kept(config: EngineConfig) -> Calibration | None:
     """What was learned of the engine that this config makes here; None where nothing was. Raises PenstockError for one that it cannot."""
     found = find(config)
     chosen = choose(config, found)
-    resolved = resolve(chosen.config, found.spec, chosen.holding.held, look()).engine
+    resolved = settle(found, chosen).engine
     return read(kept_in(resolved, fingerprint(resolved, chosen.backend)))
 
 

@@ -8,7 +8,7 @@ from penstock.compute.program import KVSpec
 from penstock.compute.steptime import Split
 from penstock.core.catalogue.part import Part
 from penstock.core.config import EngineConfig
-from penstock.decide.scheduler.step import SCORED_ROWS
+from penstock.decide.scheduler.step import most_logits
 from penstock.study.plan.model import DEVICES, Stored
 
 SEQS = EngineConfig().max_num_seqs  # that run at once, where nobody says how many
@@ -84,7 +84,7 @@ def activations(stored: Stored, part: Part, ranks: int, rows: int, seqs: int) ->
     at once: what it reads and writes, and the residual; and logits, a row for each sequence at most."""
     program, size = stored.program, stored.numbers.storage.activation
     if is_native(stored, part):
-        return step_bytes(stored.row_bytes, rows, program.vocab_size, min(rows, seqs + SCORED_ROWS)) / ranks
+        return step_bytes(stored.row_bytes, rows, program.vocab_size, most_logits(rows, seqs)) / ranks
     whole, divided = stored.row_values
     most = max(whole, divided / ranks)
     hidden = int(program.buffers[program.outputs["hidden"]][1])

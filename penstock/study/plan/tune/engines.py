@@ -10,9 +10,7 @@ from penstock.compute.models.load.checkpoint import open_checkpoint
 from penstock.compute.models.load.hub import fetch_weights
 from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError, UsageError
-from penstock.serve.engine.build import Found, choose, find
-from penstock.serve.engine.machine import look
-from penstock.serve.engine.resolve import resolve
+from penstock.serve.engine.build import Found, choose, find, settle
 from penstock.serve.text.chat import ChatTemplate
 from penstock.serve.text.tokenizer import Tokenizer
 from penstock.study.measure import goodput
@@ -112,8 +110,7 @@ class Engines:
         """As an engine would run. Raises PenstockError for what does not go together, or does not fit."""
         config = setting.apply(self.given)
         found = self._found = self._found or find(config)
-        chosen = choose(config, found)
-        return resolve(chosen.config, found.spec, chosen.holding.held, look()).engine
+        return settle(found, choose(config, found)).engine
 
     def drift(self, quant: str) -> Drift:
         self._drifts = self._drifts or Drifts(self.given)

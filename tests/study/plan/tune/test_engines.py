@@ -2,6 +2,7 @@
 import asyncio
 import json
 import signal
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -11,13 +12,15 @@ from penstock.compute.runner.runner import Runner
 from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError, UsageError
 from penstock.decide.scheduler.scheduler import Scheduler
+from penstock.serve.engine import build
+from penstock.serve.engine.machine import Machine
 from penstock.study.measure.arrivals.renewal import Even, Poisson, RateOptions
 from penstock.study.measure.client.drive import Extent
 from penstock.study.measure.datasets.jsonl import Jsonl, JsonlOptions
 from penstock.study.measure.datasets.synthetic import Synthetic, SyntheticOptions
 from penstock.study.measure.metrics import Warmup
 from penstock.study.measure.slo import Slo
-from penstock.study.plan import checked
+from penstock.study.plan import calibrate, checked
 from penstock.study.plan.calibrate import Calibration
 from penstock.study.plan.tune.drifts import Drifts
 from penstock.study.plan.tune.engines import Engines, Goal, Watchers
@@ -39,6 +42,18 @@ def engines(slo, rate=20.0, seconds=0.5, num=None, output=5, spread=0.0, **goal)
 def known_steps(monkeypatch):
     monkeypatch.setattr(checked, "kept", lambda config: STEPS)
     monkeypatch.setattr(checked, "timed_now", lambda config, progress: [])
+
+
+def test_the_twin_has_no_more_memory_than_the_engine_that_drafts(known_steps, monkeypatch):
+    monkeypatch.setattr(build, "look", lambda: Machine(100 << 20, 1))
+    config = replace(GIVEN, model="brook", kv_tokens=None, max_num_seqs=256, max_model_len=1024, propose="draft_model:model=rill")
+    fits = build.build(config).resolved.engine.kv_tokens
+    bench = replace(engines({"ttft": 1.0}), given=config)
+    assert bench.resolved(Setting()).kv_tokens == fits < replace(bench, given=replace(config, propose=None)).resolved(Setting()).kv_tokens
+    asked = []
+    monkeypatch.setattr(calibrate, "read", lambda file: asked.append(file))
+    monkeypatch.setattr(calibrate, "kept_in", lambda resolved, fingerprint: resolved.kv_tokens)
+    assert calibrate.kept(config) is None and asked == [fits]
 
 
 def test_the_twin_says_what_is_kept(known_steps):
