@@ -23,6 +23,7 @@ SEQS = (1, 2, 4, 8, 16, 32, 64)
 SOME = 4  # sequences, or rows of one, with such a context
 DEEP = 2048  # tokens of a long context, where there are so many
 CHUNK = 128  # rows of a prompt behind a long context
+NUM_TOKENS = 16  # different ones in a step: every vocabulary has as many
 
 
 class MeasuredTimer:
@@ -143,8 +144,8 @@ def probes(most_seqs: int, most_rows: int, num_tokens: int) -> list[StepWork]:
 
 
 def batch_of(work: StepWork, num_blocks: int, block_size: int) -> Batch:
-    """A step of this work; the last row of so many sequences is wanted, and all tokens are number 0. Sequences have blocks of their own,
-    as far as there are enough."""
+    """A step of this work; the last row of so many sequences is wanted. Tokens differ, as rows that are alike would all go to the same
+    experts. Sequences have blocks of their own, as far as there are enough."""
     positions = [np.arange(total - rows, total, dtype=np.int64) for rows, total in work.contexts]
     sizes = [-(-total // block_size) for _, total in work.contexts]
     firsts = np.cumsum([0, *sizes])
@@ -153,9 +154,8 @@ def batch_of(work: StepWork, num_blocks: int, block_size: int) -> Batch:
     ends = np.cumsum([0, *(rows for rows, _ in work.contexts)], dtype=np.int64)
     totals = np.array([total for _, total in work.contexts], dtype=np.int64)
     rows = np.concatenate(positions)
-    return Batch(
-        np.zeros(len(rows), dtype=np.int64), rows, np.concatenate(slots), ends, totals, tables, ends[1 : 1 + work.num_logits] - 1,
-        NO_COPIES)
+    tokens = np.arange(len(rows), dtype=np.int64) % NUM_TOKENS
+    return Batch(tokens, rows, np.concatenate(slots), ends, totals, tables, ends[1 : 1 + work.num_logits] - 1, NO_COPIES)
 
 
 def batch_of_rows(rows: int, block_size: int) -> Batch:

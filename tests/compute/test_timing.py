@@ -112,3 +112,4 @@ def test_sequences_have_blocks_of_their_own():
     assert [table.tolist() for table in batch.block_tables] == [[0, 1], [2, 3, 4]]
     assert batch.slots.tolist() == [19, 32 + 30, 32 + 31, 32 + 32] and batch.positions.tolist() == [19, 30, 31, 32]
     assert batch.row_starts.tolist() == [0, 1, 4] and batch.logit_rows.tolist() == [0]
+    assert len(set(batch.tokens.tolist())) == 4  # or a mixture would read no more experts for many rows than for one

@@ -128,7 +128,7 @@ class Drafter:
             rows = [draftable(plan.seqs[place], cached[place], room, verifications, limits.sure) for place, room in asked]
             for (place, room), row, proposed in zip(asked, rows, self._proposer.propose(rows), strict=True):
                 if not proposed.tokens:
-                    self._controller.record_proposal(row.seq_id, 0)
+                    self._controller.record_proposal(row.seq_id, None if proposed.is_reading else 0)
                     continue
                 drafts = allowed(cached[place], proposed if len(proposed.tokens) <= room else subset(proposed, range(room)))
                 self._controller.record_proposal(row.seq_id, len(drafts.tokens))

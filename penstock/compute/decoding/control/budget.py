@@ -30,8 +30,18 @@ class Budget:
     def spend(self, seconds: float) -> None:
         """Below zero: that much was gained."""
         left_s = self.most_s if self.left_s == inf else self.left_s
-        self.left_s = max(min(left_s, left_s - seconds), min(left_s - seconds, self.most_gained_s), self.least_s)
+        least_s = min(self.least_s, left_s)  # it may owe more already
+        self.left_s = max(min(left_s, left_s - seconds), min(left_s - seconds, self.most_gained_s), least_s)
 
-    def steps_to(self, seconds: float) -> int:
-        """The number of steps after which it holds so much, if nothing is spent meanwhile."""
-        return ceil((seconds - self.left_s) / self.income_s) if self.income_s else 0
+    def owe(self, seconds: float, most_steps: float) -> None:
+        """Spends what is known to have been lost: down to the time of so many steps below zero, though `least_s` is above that."""
+        left_s = self.most_s if self.left_s == inf else self.left_s
+        self.left_s = min(left_s, max(left_s - seconds, -most_steps * self.step_s))
+
+    @property
+    def step_s(self) -> float:
+        return self.income_s / self.share if self.share else 0.0
+
+    def steps_to(self, num_steps: float) -> int:
+        """The number of steps after which it holds the time of so many, if nothing is spent meanwhile."""
+        return ceil((num_steps * self.step_s - self.left_s) / self.income_s) if self.income_s else 0

@@ -34,8 +34,10 @@ def step_load(plan: StepPlan, has_grammar_drafts: bool = False, max_tokens: Sequ
     seqs = plan.seqs
     num_drafts, num_context_tokens = sum([planned.num_drafts for planned in seqs]), sum([planned.start for planned in seqs])
     is_decode = plan.num_tokens - num_drafts == len(seqs) and not has_grammar_drafts and all(planned.samples for planned in seqs)
-    num_left = {(most or 0) - planned.num_output for planned, most in zip(seqs, max_tokens or [0] * len(seqs), strict=True)}
-    return StepLoad(len(seqs), num_drafts, num_context_tokens, is_decode, in_lockstep=2 * len(num_left) <= len(seqs))
+    lengths = zip(seqs, max_tokens or [0] * len(seqs), strict=True)
+    ends = {most - planned.num_output for planned, most in lengths if most is not None}
+    num_ends = len(ends) + list(max_tokens).count(None)  # who may say all that fits ends by himself
+    return StepLoad(len(seqs), num_drafts, num_context_tokens, is_decode, in_lockstep=2 * num_ends <= len(seqs))
 
 
 class Controller(Protocol):
@@ -70,9 +72,9 @@ class Controller(Protocol):
         """What these sequences may have in the next step, which has about `num_other_rows` rows of other sequences. None: no drafts."""
         ...
 
-    def record_proposal(self, seq_id: int, num_drafts: int) -> None:
+    def record_proposal(self, seq_id: int, num_drafts: int | None) -> None:
         """The proposer was asked for this sequence and made `num_drafts`, which the next step verifies, or fewer or none where it has no
-        room for them: such drafts count as rejected."""
+        room for them: such drafts count as rejected. None: it is still reading."""
         ...
 
     def end_step(self, now: float, drafting_s: float, computing_s: float) -> None:
@@ -114,7 +116,7 @@ class Always:
     def limits(self, seq_ids: Sequence[int], num_other_rows: int) -> DraftLimits | None:
         return DraftLimits([self._max_drafts] * len(seq_ids))
 
-    def record_proposal(self, seq_id: int, num_drafts: int) -> None:
+    def record_proposal(self, seq_id: int, num_drafts: int | None) -> None:
         pass
 
     def end_step(self, now: float, drafting_s: float, computing_s: float) -> None:

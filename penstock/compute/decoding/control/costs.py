@@ -13,7 +13,7 @@ COST_DECAY, COST_PRIOR = 0.98, 64.0  # of `_drafted`, with each step; drafts tha
 DEARER = 0.5, 4.0  # times as dear: at least, at most
 OFFERS_STEPS = 128, 512  # over which the share of sequences with offers is averaged: at first, and later
 FALL_RATE, RISE_RATE = 0.3, 0.05  # of a `low_mean`
-MAX_MISSED = 32  # times as long as asking, that what it has missed may take: else something has disturbed it
+MAX_MISSED = 32  # times as long as asking, that what it has missed of known sequences may take: else something has disturbed it
 
 
 @dataclass(slots=True)
@@ -84,6 +84,9 @@ class Asking:
     more_s: float = 0.0  # that it took longer than `seconds` in this step: the proposer was shown what it had missed
     num_asked: int = 0  # sequences in this step
     num_offered: int = 0  # of these
+    is_reading: bool = False  # of a sequence in this step what it has missed, for drafts in a later one
+    _known: set[int] = field(default_factory=set)  # sequences that it has read
+    _asks_new: bool = False  # others were asked for in this step
     _shares: list[float] = field(default_factory=lambda: [0.0, 0.0])  # mean share of those asked for, with offers: any, sure
     _all_shares: list[float] = field(default_factory=lambda: [0.0, 0.0])  # the same of all sequences, also those that rest
     _asked_at: int = 0  # step
@@ -96,24 +99,40 @@ class Asking:
         """Of all sequences, that have offers."""
         return self._all_shares[sure]
 
-    def record(self, num_drafts: int) -> None:
-        """The proposer was asked for one sequence."""
-        self.num_asked += 1
-        self.num_offered += num_drafts > 0
+    def record(self, seq_id: int, num_drafts: int | None) -> None:
+        """The proposer was asked for one sequence. None: it is reading."""
+        if num_drafts is None:
+            self.is_reading = self._asks_new = True
+        else:
+            self.num_asked += 1
+            self.num_offered += num_drafts > 0
+        if num_drafts != 0 and seq_id not in self._known:
+            self._known.add(seq_id)
+            self._asks_new = True
+
+    def forget(self, seq_id: int) -> float:
+        """The share of this sequence among those that have been read."""
+        share = 1 / len(self._known) if seq_id in self._known else 0.0
+        self._known.discard(seq_id)
+        return share
 
     def begin_step(self) -> None:
         self.num_asked = self.num_offered = 0
+        self.is_reading = self._asks_new = False
 
     def end_step(self, step: int, sure: bool, seconds: float, num_seqs: int, is_probe: bool) -> None:
         """Of `num_seqs` sequences; asking took so long. `is_probe`: the others were left out to try one."""
-        if self.num_asked:
+        if self.is_reading and not self.num_asked:
+            self.more_s = seconds
+        elif self.num_asked:
             weight = 1 - exp((self._asked_at - step) / min(max(step, OFFERS_STEPS[0]), OFFERS_STEPS[1]))
             num_able = self.num_asked if is_probe else max(self.num_asked, num_seqs)
             for shares, count in ((self._shares, self.num_asked), (self._all_shares, num_able)):
                 shares[sure] += weight * (self.num_offered / count - shares[sure])
             self._asked_at = step
-            seconds = min(seconds, (1 + MAX_MISSED) * (self.seconds or seconds))
-            self.more_s = max(seconds - self.seconds, 0.0)
+            usual_s = min(seconds, (1 + MAX_MISSED) * (self.seconds or seconds))
+            self.more_s = max((seconds if self._asks_new else usual_s) - self.seconds, 0.0)
+            seconds = usual_s
             self.seconds = low_mean(self.seconds, seconds)
             if self.num_offered and 2 * self.num_asked >= num_seqs:  # so that what is common is shared, as it is while drafts are made
                 each_s = seconds / self.num_asked

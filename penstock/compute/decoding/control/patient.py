@@ -19,7 +19,7 @@ certain.
 
 **What drafts may lose** (`_observe`). Whatever was expected, each step with drafts is compared with the plain steps that would have yielded
 its tokens. What it took longer is spent from a budget of MAX_LOSS_SHARE of the time, and so is the time of asking; without budget there are
-no drafts. Where the proposer had to be shown much that it had missed, drafts may repay that bit by bit.
+no drafts. Where the proposer had to be shown much that it had missed, drafts may repay that bit by bit, until the sequence ends.
 """
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -47,10 +47,12 @@ PROBE_WAIT, PROBE_DRAFTS = (8, 512), 4  # steps between two probes while no draf
 PARTING_PROBE_WAIT = 512, 4096  # the same for sequences in lockstep, which a probe parts
 PROBE_FADE = 0.5  # weight of drafts that did not come true, once those of a probe have
 LOSS_PAUSE = 32, 1024  # steps without drafts once the budget for losses is spent: at least, at most
+LENT_PAUSE = 4096  # at most, where it was spent on showing the proposer what it had missed
 ODD, MAX_ODD = 1.5, 2  # a step that takes so many times what it should was disturbed by something else; so many in a row
 STAKE = 0.5  # time of a step that it holds then
 REPAID = 0.25  # of a step's time, with each step with drafts, of what it took to show the proposer what it had missed
-MAX_OWED_STEPS = LOSS_PAUSE[1] * MAX_LOSS_SHARE - STAKE  # time of steps that it may owe: what the longest pause earns back
+MAX_OWED_STEPS, MAX_LENT_STEPS = [  # time of steps that it may owe: what the longest pause earns back
+    pause * MAX_LOSS_SHARE - STAKE for pause in (LOSS_PAUSE[1], LENT_PAUSE)]
 SAMPLE_PERIOD, SAMPLE_STEPS = (16, 128), 8  # steps from one of them to the next: at first, and at most; steps in which one is looked for
 IN_VAIN = 4  # times as long until the next one, after these
 MAX_PAUSE_S = 1e-3  # after a longer pause, longer than the step itself, what passed until the next one began is not the step's time
@@ -82,6 +84,7 @@ class Patient:
     _load: StepLoad | None = None  # of the current step, or until the next one begins of the step before it; None: that was not observed
     _begin_s: float = 0.0
     _end_s: float = 0.0
+    _between_s: float = 0.0  # the time from a step's end to the beginning of the next, when it was last observed
     _drafting_s: float = 0.0  # part of the step that went into asking
     _computing_s: float = 0.0  # and into the backend's work
     _is_settled: bool = False  # the step before it was of as many sequences, and neither computed a prompt nor verified drafts
@@ -129,8 +132,12 @@ class Patient:
             self._sample_due = self._step + IN_VAIN * self._sample_period
         last = self._load
         is_like = last is not None and last.is_decode and load.is_decode and last.num_seqs == load.num_seqs
-        if last is not None and is_like and now - self._end_s < max(MAX_PAUSE_S, self._end_s - self._begin_s):
-            self._observe(last, now - self._begin_s)
+        lasted_s, between_s = self._end_s - self._begin_s, now - self._end_s
+        if last is not None and is_like and between_s < max(MAX_PAUSE_S, lasted_s):
+            self._between_s = between_s
+            self._observe(last, lasted_s + between_s)
+        elif last is not None and last.is_decode and last.num_drafts:  # who comes or goes meanwhile has no part in it
+            self._observe(last, lasted_s + self._between_s)
         self._is_settled = last is not None and is_like and not last.num_drafts
         self._load, self._begin_s, self._num_accepted = load, now, 0
 
@@ -151,9 +158,7 @@ class Patient:
             self._losses.spend(lasted_s + self._asking.seconds + repaid_s - (1 + self._num_accepted / load.num_seqs) * plain_s)
             self._costs.observe_drafts(load, seconds)
             if self._losses.left_s < 0:
-                self._call_in()
-                steps = self._losses.steps_to(STAKE * plain_s)
-                self._pauses_until = self._step + min(max(steps, LOSS_PAUSE[0]), LOSS_PAUSE[1])
+                self._call_in(self._lent_s)
         elif self._is_settled:  # others find cold caches
             self._costs.observe_plain(load, seconds, self._computing_s)
             self._sample_due, self._sample_period = self._step + self._sample_period, min(2 * self._sample_period, SAMPLE_PERIOD[1])
@@ -239,8 +244,8 @@ class Patient:
         """A sequence that has rested tries one draft."""
         return min(seq.limit, self._limit) or int(self._step >= seq.rests_until)
 
-    def record_proposal(self, seq_id: int, num_drafts: int) -> None:
-        self._asking.record(num_drafts)
+    def record_proposal(self, seq_id: int, num_drafts: int | None) -> None:
+        self._asking.record(seq_id, num_drafts)
         if num_drafts and not self._is_counting:
             seq = self._seqs.get(seq_id)
             if seq is None:
@@ -253,7 +258,7 @@ class Patient:
         load, asking, wait = self._load, self._asking, 0  # steps that are not observed
         num_seqs, num_verified = (load.num_seqs, load.num_drafts) if load is not None else (0, 0)
         asking.end_step(self._step, self._sure, drafting_s, num_seqs, self._probing is not None)
-        if asking.num_offered and not self._is_counting:
+        if asking.is_reading or (asking.num_offered and not self._is_counting):
             self._lent_s += asking.more_s
             self._next_wait = 1
         elif not asking.num_asked and not self._declines and self._next_wait == 1:
@@ -261,14 +266,17 @@ class Patient:
         elif self._costs.is_known() and not num_verified and not self._samples():  # whose time is known when the next step begins
             wait = self._wait()
         if wait:
-            self._call_in()
+            self._call_in(self._lent_s)
         self._resumes_at = self._step + 1 + wait
         self._is_counting = self._declines = False
 
-    def _call_in(self) -> None:
-        """There are to be no drafts for a while that could repay what was lent for them."""
-        self._losses.spend(self._lent_s)
-        self._lent_s = 0.0
+    def _call_in(self, lent_s: float) -> None:
+        """No drafts are to come that could repay so much of what was lent for them. Without budget there are none for a while."""
+        self._lent_s -= lent_s
+        self._losses.owe(lent_s, MAX_LENT_STEPS)
+        if self._losses.left_s < 0:
+            steps = self._losses.steps_to(STAKE)
+            self._pauses_until = self._step + min(max(steps, LOSS_PAUSE[0]), LENT_PAUSE)
 
     def _wait(self) -> int:
         """Steps before the proposer is asked again, or a sequence may probe."""
@@ -291,6 +299,9 @@ class Patient:
 
     def forget(self, seq_id: int) -> None:
         self._seqs.pop(seq_id, None)
+        share = self._asking.forget(seq_id)
+        if share and self._lent_s:
+            self._call_in(share * self._lent_s)
 
     def _prior(self, sure: bool) -> list[float]:
         return [PRIOR_RATES[sure and self._asking.share(sure) < SELDOM]] * self.max_drafts

@@ -9,7 +9,7 @@ from penstock.core.drafting import depths
 from penstock.core.message import message
 
 MAX_KV_TOKENS = 1_000_000_000  # upper limit of a proposer's option kv_tokens
-MAX_ROWS = 512  # per step of an auxiliary model; longer prompts take several steps
+MAX_ROWS = 512  # of prompts, per step of an auxiliary model; longer ones take several steps
 
 
 @message
@@ -42,11 +42,13 @@ class BlockTables:
         num_missing = -(-num_tokens // self._block_size) - len(blocks)
         if num_missing > self.num_free:
             return None
-        for _ in range(num_missing):
-            if not self._returned:
-                self._returned.append(self._num_used)
-                self._num_used += 1
-            blocks.append(self._returned.pop())
+        if num_missing > 0:
+            kept = max(0, len(self._returned) - num_missing)
+            again = self._returned[kept:]
+            first = self._num_used
+            self._num_used += num_missing - len(again)
+            del self._returned[kept:]
+            blocks += [*reversed(again), *range(first, self._num_used)]  # last: where this is interrupted no block belongs to two
         return self.of(seq_id)
 
     def of(self, seq_id: int) -> Array:

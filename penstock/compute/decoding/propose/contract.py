@@ -25,11 +25,13 @@ class Drafts:
     """Drafted tokens that follow a sequence's last token: a chain, or a tree.
 
     `parents`: for each draft the index of the draft that it follows, lower than its own, or -1 if it follows the last token. None: a
-    chain, in which draft i follows draft i - 1.
+    chain, in which draft i follows draft i - 1. `is_reading`: there are none yet, since the sequence has more tokens that the proposer
+    has not seen than it reads at once; it reads on when it is asked again.
     """
 
     tokens: tuple[int, ...] = ()
     parents: tuple[int, ...] | None = None
+    is_reading: bool = False
 
 
 @message

@@ -41,15 +41,16 @@ class DraftModel:
 
     def propose(self, rows: Sequence[Draftable]) -> list[Drafts]:
         drafts: dict[int, list[int]] = {row.seq_id: [] for row in rows}
-        active = [row for row in rows if self._prepare(row)]
-        self._catch_up(active)
+        fitting = [row for row in rows if self._prepare(row)]
+        active = self._catch_up(fitting)
+        reading = {row.seq_id for row in fitting} - {row.seq_id for row in active}
         for depth in range(self._options.k):
             active = [row for row in active if depth < row.room]
             if not active:
                 break
             for row, token in zip(active, self._step(active, drafts, depth), strict=True):
                 drafts[row.seq_id].append(token)
-        return [Drafts(tuple(drafts[row.seq_id])) for row in rows]
+        return [Drafts(tuple(drafts[row.seq_id]), is_reading=row.seq_id in reading) for row in rows]
 
     def forget(self, seq_id: int) -> None:
         self._tables.forget(seq_id)
@@ -72,14 +73,20 @@ class DraftModel:
             return False
         return self._tables.grow(row.seq_id, num_tokens) is not None
 
-    def _catch_up(self, rows: Sequence[Draftable]) -> None:
-        """Computes all but the last token of sequences that lack more tokens than an equal share of MAX_ROWS rows, such as new prompts."""
+    def _catch_up(self, rows: Sequence[Draftable]) -> list[Draftable]:
+        """Computes all but the last token of sequences that lack more tokens than an equal share of MAX_ROWS rows, such as new prompts: of
+        one after another, and of no more than MAX_ROWS tokens, since everybody's step waits for it. Returns those that lack no more."""
+        ready, num_left, share = [], MAX_ROWS, max(1, MAX_ROWS // max(1, len(rows)))
         for row in rows:
             computed = self._computed[row.seq_id]
-            while len(row.tokens) - len(computed) > MAX_ROWS // max(1, len(rows)) and len(row.tokens) - len(computed) > 1:
-                tokens = row.tokens[len(computed) : min(len(computed) + MAX_ROWS, len(row.tokens) - 1)]
+            if len(row.tokens) - len(computed) > share and num_left:
+                tokens = row.tokens[len(computed) : min(len(computed) + num_left, len(row.tokens) - 1)]
                 self._compute([SeqRows(tokens, len(computed), self._tables.of(row.seq_id))], [])
                 computed.extend(tokens)
+                num_left -= len(tokens)
+            if len(row.tokens) - len(computed) <= share:
+                ready.append(row)
+        return ready
 
     def _step(self, rows: Sequence[Draftable], drafts: dict[int, list[int]], depth: int) -> list[int]:
         """The next draft of each sequence; each has `depth` drafts so far. The first step also computes the tokens that the cache lacks."""

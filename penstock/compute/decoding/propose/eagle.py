@@ -137,9 +137,10 @@ class Eagle:
         last_rows: list[int] = []
         for row in rows:
             span, left = self._spans[row.seq_id], fresh[row.seq_id]
-            while len(left) > MAX_ROWS:
-                self._step([self._next_rows(row, MAX_ROWS)], left[:MAX_ROWS], [], [])
-                span.end, left = span.end + MAX_ROWS, left[MAX_ROWS:]
+            while len(left) > max(1, MAX_ROWS // len(rows)):
+                count = min(MAX_ROWS, len(left) - 1)
+                self._step([self._next_rows(row, count)], left[:count], [], [])
+                span.end, left = span.end + count, left[count:]
             seqs.append(self._next_rows(row, len(left)))
             states.append(left)
             span.end += len(left)

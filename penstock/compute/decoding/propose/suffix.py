@@ -46,9 +46,9 @@ class Suffix:
 
     def _learn(self, row: Draftable) -> Row:
         known = self._num_known.get(row.seq_id)
+        self._num_known[row.seq_id] = len(row.tokens)  # first: so that `forget` ends what an interrupt has left begun
         if known is None:
             self._tries.begin(row.seq_id, row.num_prompt, salt_of(row))
-        self._num_known[row.seq_id] = len(row.tokens)
         return row.seq_id, row.tokens[known or 0 :], min(self._max_drafts, row.room)
 
     def _end(self, row: Draftable) -> Drafts:

@@ -18,7 +18,7 @@ def test_what_was_overspent_is_earned_back_before_anything_is_saved():
 def test_when_a_budget_will_hold_the_time_of_some_steps():
     budget = Budget(share=0.01, left_s=-2e-5)
     budget.earn_from(1e-3, most_s=5e-3)
-    count = budget.steps_to(5e-4)
+    count = budget.steps_to(0.5)
     budget.add(count - 1)
     assert budget.left_s < 5e-4
     budget.add(1)

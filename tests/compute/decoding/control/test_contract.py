@@ -33,6 +33,7 @@ def test_prompts_that_are_computed_together_are_in_lockstep():
     assert not load.is_decode and load.in_lockstep
 
 
-@pytest.mark.parametrize("max_tokens,expected", [((9, 9, 9, 9), True), ((9, 12, 30, 7), False), ((None,) * 4, True)])
+@pytest.mark.parametrize("max_tokens,expected", [
+    ((9, 9, 9, 9), True), ((9, 12, 30, 7), False), ((None,) * 4, False), ((None, None, 9, 9), False), ((None, 9, 9, 9), True)])
 def test_sequences_that_begin_together_and_end_apart_are_not_in_lockstep(max_tokens, expected):
     assert step_load(decoding(5, 5, 5, 5), max_tokens=max_tokens).in_lockstep == expected

@@ -55,6 +55,6 @@ def test_sequences_that_rest_count_among_those_without_offers_and_a_probe_says_n
 
 def ask(asking: Asking, step: int, offers: list[int], num_seqs: int, is_probe: bool = False) -> None:
     asking.begin_step()
-    for num_drafts in offers:
-        asking.record(num_drafts)
+    for seq_id, num_drafts in enumerate(offers):
+        asking.record(seq_id, num_drafts)
     asking.end_step(step, True, 1e-5, num_seqs, is_probe)

@@ -71,10 +71,13 @@ def test_after_drafts_were_accepted_or_not(llm, proposer, num_right):
 
 
 def test_sequences_that_were_left_out_catch_up(llm, proposer):
-    """Long ones too, in several steps."""
+    """Long ones in several steps, while others have drafts."""
     tokens = [token % 250 for token in range(3, 20)]
     drafts(proposer, (0, tokens))
-    tokens += [token * 7 % 250 for token in range(MAX_ROWS + 90)]
+    tokens += [token * 7 % 250 for token in range(MAX_ROWS + 160)]
+    found = proposer.propose([Draftable(0, tokens, 1, K), *(Draftable(seq_id, [3, 4], 1, K) for seq_id in (1, 2, 3))])
+    assert [each.is_reading for each in found] == [True, False, False, False]
+    assert [each.tokens for each in found] == [(), *[says(llm, [3, 4])] * 3]
     assert drafts(proposer, (0, tokens), (1, [3, 4])) == [says(llm, tokens), says(llm, [3, 4])]
 
 

@@ -147,11 +147,12 @@ def test_a_sequence_that_draws_gets_a_broader_tree() -> None:
     assert set(paths(greedy)) == set(best(stories[1].pairs(0, 20), 6))
 
 
-def test_long_prompts_are_read_in_pieces() -> None:
-    host, story = Host(), Story(10)
+@pytest.mark.parametrize(("count", "size"), [(1, 1500), (3, 400)])
+def test_long_prompts_are_read_in_pieces(count: int, size: int) -> None:
+    host, stories = Host(), [Story(10 + i) for i in range(count)]
     eager = Eagle(thorough(), host)
-    (drafts,) = eager.propose([story.row(0, 1500)])
-    assert set(paths(drafts)) == set(best(story.pairs(0, 1500), 6))
+    for story, drafts in zip(stories, eager.propose([story.row(0, size) for story in stories]), strict=True):
+        assert set(paths(drafts)) == set(best(story.pairs(0, size), 6))
     assert max(len(batch.tokens) for batch in host.aux.batches) <= eagle.MAX_ROWS
 
 
