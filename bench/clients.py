@@ -31,7 +31,7 @@ from askers.prompts import write_prompts
 from askers.vllm import Vllm
 from versus.arguments import RECORD, Parser, file, listed, one_of, whole
 from versus.processes import BENCH, Program, free_port, with_bench
-from versus.record import RESULTS, slug, today, write
+from versus.record import RESULTS, named, place_of, slug, today, write
 
 import penstock
 from penstock.serve.engine.machine import processor
@@ -117,6 +117,7 @@ class Turns:
             if asker.name == Ours.name:
                 raise
             self.askers.remove(asker)
+            asker.close()
             self.missing[asker.name] = f"{type(error).__name__}: {error}; {last_line(folder / 'log')}"
             return None
 
@@ -174,8 +175,8 @@ def open_turns(args: argparse.Namespace, folder: Path) -> Turns:
     return turns
 
 
-def report(runs: list[Run], turns: Turns, args: argparse.Namespace) -> None:
-    """Prints it, and keeps it with --record."""
+def report(runs: list[Run], turns: Turns, args: argparse.Namespace, finished: bool) -> None:
+    """Prints it, and keeps it with --record: beside what other clients, or an unfinished run, said that day."""
     rivals, served = ratios(runs, Ours.name), over_server(runs)
     agreed = agreement(served, Ours.name)
     for load in served:
@@ -183,13 +184,16 @@ def report(runs: list[Run], turns: Turns, args: argparse.Namespace) -> None:
     for name, why in turns.missing.items():
         print(f"{name} takes no part: {why}")
     result = {
-        "bench": "clients", "machine": processor().model, "date": today(), "rounds": args.rounds, "missing": turns.missing,
+        "bench": "clients", "machine": processor().model, "date": today(), "rounds": args.rounds, "finished": finished,
+        "clients": sorted({run.client for run in runs}), "missing": turns.missing,
         "over_ours": rivals, "over_server": served, "agreement": agreed, "tolerance": TOLERANCE, "apart": apart(agreed, TOLERANCE),
         "runs": [run.as_json() for run in runs]}
     for each in result["apart"]:
         print("apart: {load}, {client}: {measure} {ratio:.3f}".format(**each))
     if args.record and runs:
-        write(result, RESULTS / f"{today()[:10]}-{slug(processor().model)}-clients.json")
+        others = named(make_parser().others(args, ("load", "rounds"))) + ("" if finished else "-unfinished")
+        path = RESULTS / f"{today()[:10]}-{slug(processor().model)}-clients{others}.json"
+        write(result, place_of(result, path, ("clients",)))
     print(json.dumps(result))
 
 
@@ -207,13 +211,14 @@ def main() -> None:
     args = make_parser().parse_args()
     with tempfile.TemporaryDirectory(prefix="clients-") as place:
         folder = Path(place)
-        turns, runs = open_turns(args, folder), []
+        turns, runs, finished = open_turns(args, folder), [], False
         try:
             for run in measure_all(args.load, args.rounds, turns, folder):
                 runs.append(run)
+            finished = True
         finally:  # what fails takes nothing of what came before with it
             turns.close()
-            report(runs, turns, args)
+            report(runs, turns, args, finished)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,12 @@
 """What was recorded beside other engines, as the tables of docs/performance.md: `python bench/compared.py` writes them there.
 
 Of every machine the last record of each point, of runs with the defaults. A ratio is of rates that were taken in turns within one run; a
-share is of the limit that was measured around each turn.
+share is of the limit that was measured around each turn. What misses its goal is in italics.
 """
 from collections.abc import Iterable
 from pathlib import Path
 
+from versus import goals
 from versus.arguments import Parser
 from versus.record import Record, recorded
 from versus.rows import Row, Verdict, verdicts
@@ -19,21 +20,23 @@ QUESTIONS = {"decode": "one sequence behind {} tokens", "prefill": "a prompt of 
 ROUNDED = "a8"  # ends the formats of ours that round rows to 8 bits
 ENDINGS = {"g128": "by 128"}  # of formats of ours
 VARIANTS = ("", *ENDINGS.values())
+Found = dict[tuple[object, ...], tuple[str, Verdict]]  # contest, variant, whether rows are rounded -> day
 HEAD = ("", "bits", "best rival", "its share of the limit", "ours", "ours / its", "ours with rows in 8 bits", "ours / its")
 
 
 def tables(records: Iterable[Record]) -> str:
     """Markdown, a table for each machine. Of a point that several records tell, the last one counts."""
-    machines: dict[str, dict[tuple[object, ...], tuple[str, Verdict]]] = {}
+    machines: dict[str, Found] = {}
     for record in records:
-        known = machines.setdefault(record.machine, {})
         for verdict in verdicts(record.rows):
             if verdict.ours.engine == engine_of(verdict.ours):
+                known = machines.setdefault(record.machine, {})
                 known[*verdict.ours.contest, variant(verdict.ours), rounded(verdict.ours)] = record.date[:10], verdict
-    return "\n".join(part for machine, found in sorted(machines.items()) for part in (f"### {machine}\n", *of_machine(found), ""))
+    return "\n".join(part for machine, found in sorted(machines.items())
+                     for part in (f"### {machine}\n", *of_machine(found, "AMX" in machine), ""))
 
 
-def of_machine(found: dict[tuple[object, ...], tuple[str, Verdict]]) -> list[str]:
+def of_machine(found: Found, amx: bool) -> list[str]:
     days = sorted({day for day, _ in found.values()})
     lines = [f"Recorded from {days[0]} to {days[-1]}." if len(days) > 1 else f"Recorded on {days[0]}.", "", line(HEAD),
              line(["---"] * len(HEAD))]
@@ -42,19 +45,31 @@ def of_machine(found: dict[tuple[object, ...], tuple[str, Verdict]]) -> list[str
         str(key[0]), order.index(str(key[1])), key[2], -int(str(key[3])), key[4], VARIANTS.index(str(key[5]))))
     for contest in contests:
         model, question, size, bits, file, how = contest
-        exact, lossy = (found.get((*contest, flag), (None, None))[1] for flag in (False, True))
-        rival = (exact or lossy).rival  # type: ignore[union-attr]
-        lines.append(line((f"{model}, {QUESTIONS[str(question)].format(f'{size:,}')}", f"{bits} {file or how}".strip(), rival.name,
-                           f"{rival.share:.0%}", *cells(exact), *cells(lossy))))
+        for rival, exact, lossy in beside(found, contest):
+            lines.append(line((f"{model}, {QUESTIONS[str(question)].format(f'{size:,}')}", f"{bits} {file or how}".strip(), rival.name,
+                               f"{rival.share:.0%}", *cells(exact, amx), *cells(lossy, amx))))
     return lines
 
 
-def cells(verdict: Verdict | None) -> tuple[str, str]:
-    """Ours as a share of the limit, and over the rival; losses are bold."""
+def beside(found: Found, contest: tuple[object, ...]) -> list[tuple[Row, Verdict | None, Verdict | None]]:
+    """A rival for each line of a contest, with exact and with rounded rows of ours: both, if one record has them beside the same rival."""
+    told = {flag: found[*contest, flag] for flag in (False, True) if (*contest, flag) in found}
+    lines: dict[tuple[str, str], dict[bool, Verdict]] = {}
+    for flag, (day, verdict) in told.items():
+        lines.setdefault((day, verdict.rival.name), {})[flag] = verdict
+    return [(next(iter(each.values())).rival, each.get(False), each.get(True)) for each in lines.values()]
+
+
+def cells(verdict: Verdict | None, amx: bool) -> tuple[str, str]:
+    """Ours as a share of the limit, and over the rival; losses are bold, and what else misses its goal is in italics."""
     if verdict is None:
         return "", ""
-    ratio = f"{verdict.ratio:.2f}"
-    return f"{verdict.ours.share:.0%}", ratio if verdict.ratio >= 1 else f"**{ratio}**"
+    share, ratio = f"{verdict.ours.share:.0%}", f"{verdict.ratio:.2f}"
+    if round(verdict.ours.share, 2) < goals.share(verdict.ours, amx):
+        share = f"*{share}*"
+    if verdict.ratio < 1:
+        return share, f"**{ratio}**"
+    return share, f"*{ratio}*" if round(verdict.ratio, 2) < goals.ratio(verdict, amx) else ratio
 
 
 def engine_of(row: Row) -> str:

@@ -21,7 +21,7 @@ from typing import Any
 
 from versus.arguments import RECORD, Parser, amount, listed, one_of, said, whole
 from versus.engines import check_engine
-from versus.record import RESULTS, slug, today, write
+from versus.record import RESULTS, keep_rows, named, slug, today
 
 from penstock.compute.fitted import Fitted
 from penstock.core.config import EngineConfig
@@ -50,6 +50,7 @@ from penstock.study.measure.writers import IdWriter
 from penstock.study.plan.calibrate import Recorder, calibrate
 
 GOAL = 0.15
+WAY = ("seconds", "rounds", "levers", "calibrate")  # options of measuring
 LEVERS: dict[str, Lever] = {  # those that can be moved here
     "quantize-weights": Weights(), "quantize-kv": KV(), "larger-batch": Batch(), "batching-mode": BatchingMode(),
     "larger-kv-cache": Cache(), "speculation": Speculation(), "chunk-size": Chunk(), "prefix-caching": Prefix()}
@@ -139,11 +140,10 @@ def judged(bench: Bench, base: Inner, plant: Plant, moved: Moved, rounds: int, f
     """A row: both ways in turns."""
     other = start(replace(moved.change.way.config, kv_dtype="auto"))
     bench.run(other, plant)  # pages, caches and clocks come up
-    measured, speeds = [], []
+    measured = []
     for _ in range(rounds):
         before, after = bench.run(base, plant), bench.run(other, plant)
         measured.append(gain(after, before, found.measure))
-        speeds.append(after.output_tokens_per_s / before.output_tokens_per_s)
     other.loop.stop()
     middle = statistics.median(measured)
     return {"lever": moved.lever, "option": moved.change.option, "measure": found.measure, "predicted": moved.gain, "measured": middle,
@@ -191,24 +191,17 @@ def main() -> None:
         for name in args.case:
             rows += judge(bench, name, PLANTS[name], args, kept)
             report = {"bench": "explain_gains", "model": args.model, "machine": processor().model, "date": today(),
-                      "python": platform.python_version(), "seconds": args.seconds, "rounds": args.rounds, "goal": GOAL,
+                      "python": platform.python_version(), **{name: getattr(args, name) for name in WAY}, "goal": GOAL, "rows": rows,
                       **judgement(rows)}
             if args.record:  # case by case: what fails later takes nothing with it
-                report = record(report, RESULTS / f"{today()[:10]}-{slug(processor().model)}-explain_gains-{Path(args.model).name}.json")
+                of = Path(args.model).name + named(parser.others(args, WAY))
+                path = RESULTS / f"{today()[:10]}-{slug(processor().model)}-explain_gains-{of}.json"
+                report = keep_rows(report, path, WAY, lambda row: row["case"], judgement)
     print(json.dumps(report))
 
 
-def judgement(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"rows": rows, "kept": sum(abs(row["error"]) <= GOAL for row in rows), "of": len(rows)}
-
-
-def record(report: dict[str, Any], file: Path) -> dict[str, Any]:
-    """With rows of other cases that were recorded the same day."""
-    before = json.loads(file.read_text(encoding="utf-8"))["rows"] if file.exists() else []
-    fresh = {row["case"] for row in report["rows"]}
-    whole = report | judgement([*(row for row in before if row["case"] not in fresh), *report["rows"]])
-    write(whole, file)
-    return whole
+def judgement(rows: list[dict[str, Any]]) -> dict[str, int]:
+    return {"kept": sum(abs(row["error"]) <= GOAL for row in rows), "of": len(rows)}
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@
                             [--rounds 1] [--ttft-times 10] [--tpot-times 30] [--max-num-seqs 32] [--seed 1] [--twin] [--record]
 
 Poisson arrivals (open loop) of three kinds of requests: chat, questions about long documents, long answers. Each kind's objectives are
-multiples of what one such request takes alone on this machine. Capacity is what first-come completes when all requests are there at once.
+multiples of what one such request takes alone on this machine. Capacity is what `fcfs` completes when all requests are there at once; both
+are measured with `fcfs`, also where --orders does not name it.
 All orders serve the same requests, one engine after another in this process at each load; every round has new requests and starts with
 another order. `priority` puts chat first; ORDER+slo adds the admission control and the chunking that come with `deadline`. Refused requests
 count as missed. --twin runs the same on the twin, after a sweep from which it learns step times. The last line is JSON, in which
@@ -24,7 +25,7 @@ from typing import Any
 
 from versus.arguments import RECORD, Parser, Refused, amount, listed, said, whole
 from versus.engines import check_engine
-from versus.record import RESULTS, slug, today, write
+from versus.record import RESULTS, named, slug, today, write
 
 from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError
@@ -39,6 +40,10 @@ from penstock.study.measure.slo import Slo
 from penstock.study.plan.calibrate import Recorder, calibrate
 from penstock.study.plan.simulate.call import Call
 from penstock.study.plan.simulate.twin import Pace, simulate
+
+FIRST_COME = "fcfs"  # the order by which capacity and objectives are measured
+FULL = 120  # requests at once
+WAY = ("orders", "loads", "seconds", "rounds", "ttft_times", "tpot_times", "max_num_seqs", "kv_tokens", "seed")  # options of measuring
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +116,10 @@ class Engine:
         with no_collection():
             return runner.run(run())
 
+    def warm(self, runner: asyncio.Runner) -> None:
+        """Its memory is touched, and its steps are timed, by prompts that do not come again."""
+        self.play(crowd(2), {}, runner)
+
     def close(self) -> None:
         self.inner.loop.stop()
 
@@ -147,6 +156,9 @@ class Twin:
         prompt = range(first, first + ask.num_prompt)
         return Call(ask.at_s, (prompt,), ask.num_output, most.get("ttft"), most.get("tpot"), priority=ask.kind.priority)
 
+    def warm(self, runner: asyncio.Runner) -> None:
+        pass
+
     def close(self) -> None:
         pass
 
@@ -159,13 +171,15 @@ def alone(engine: Any, kind: Kind, runner: asyncio.Runner) -> tuple[float, float
     return min([sample.ttft_s for sample in found]), min([sample.tpot_s for sample in found])
 
 
-def capacity(engine: Any, requests: int, runner: asyncio.Runner) -> float:
+def crowd(seed: int) -> list[Ask]:
+    """All there at once."""
+    rng = random.Random(seed)
+    return [draw(rng, 0.0) for _ in range(FULL)]
+
+
+def capacity(engine: Any, runner: asyncio.Runner) -> float:
     """Requests a second of a full engine; the better of two rounds."""
-    found = []
-    for seed in range(2):
-        rng = random.Random(seed)
-        found.append(completed_per_s(engine.play([draw(rng, 0.0) for _ in range(requests)], {}, runner)))
-    return max(found)
+    return max([completed_per_s(engine.play(crowd(seed), {}, runner)) for seed in (0, 1)])
 
 
 def row_of(asked: Sequence[Ask], samples: Sequence[Sample], slos: dict[str, Slo]) -> Counter[str]:
@@ -183,8 +197,8 @@ def config_of(config: EngineConfig, name: str) -> EngineConfig:
 
 
 def engines(config: EngineConfig, args: argparse.Namespace) -> dict[str, Any]:
-    """By order. They share nothing but the processors, and only one works at a time."""
-    names = args.orders
+    """By order, `fcfs` always among them. They share nothing but the processors, and only one works at a time."""
+    names = dict.fromkeys((FIRST_COME, *args.orders))
     if not args.twin:
         return {name: Engine(config_of(config, name)) for name in names}
     recorder = Recorder()
@@ -196,20 +210,22 @@ def engines(config: EngineConfig, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def sweep(made: dict[str, Any], args: argparse.Namespace, runner: asyncio.Runner) -> dict[str, Any]:
-    first = next(iter(made.values()))
+    first, orders = made[FIRST_COME], list(dict.fromkeys(args.orders))
+    for engine in made.values():
+        engine.warm(runner)
     least = {kind.name: alone(first, kind, runner) for kind in KINDS}
     slos = {name: Slo({"ttft": ttft * args.ttft_times, "tpot": tpot * args.tpot_times}) for name, (ttft, tpot) in least.items()}
-    rate = capacity(first, 120, runner)
+    rate = capacity(first, runner)
     print(f"capacity {rate:.1f} requests/s; " + "; ".join(f"{name}: {slo}" for name, slo in slos.items()), flush=True)
     patience_s = max(slo.most_s["ttft"] + slo.most_s["tpot"] * kind.output[1] for slo, kind in zip(slos.values(), KINDS, strict=True))
     rows = []
     for load in args.loads:
-        found: dict[str, list[Counter[str]]] = {name: [] for name in made}
+        found: dict[str, list[Counter[str]]] = {name: [] for name in orders}
         for number in range(args.rounds):
             asked = poisson(load * rate, args.seconds, f"{args.seed}/{load}/{number}")
             if not asked:
                 raise SystemExit(f"no request arrives within --seconds {args.seconds:g} at {load * rate:.3g} requests/s: give more")
-            for name in turned(list(made), number):
+            for name in turned(orders, number):
                 found[name].append(row_of(asked, made[name].play(asked, slos, runner, patience_s), slos))
         for name, each in found.items():
             total = Counter[str]()
@@ -220,8 +236,8 @@ def sweep(made: dict[str, Any], args: argparse.Namespace, runner: asyncio.Runner
             print(f"{load:5.2f} x capacity  {name:13} {goodput:7.2f}/s  {total['kept']} of {total['asked']} kept, "
                   f"{total['answered']} answered, late {total['late_ttft']} and {total['late_tpot']}", flush=True)
     by = {(row["load"], row["order"]): row["goodput_per_s"] for row in rows}
-    ratios = {str(load): by[load, "deadline"] / max(by[load, "fcfs"], 1 / args.seconds / args.rounds)
-              for load, order in by if order == "deadline" and (load, "fcfs") in by}
+    ratios = {str(load): by[load, "deadline"] / max(by[load, FIRST_COME], 1 / args.seconds / args.rounds)
+              for load, order in by if order == "deadline" and (load, FIRST_COME) in by}
     return {"capacity_per_s": rate, "slo": {name: str(slo) for name, slo in slos.items()}, "deadline_over_fcfs": ratios, "rows": rows}
 
 
@@ -275,7 +291,7 @@ def main() -> None:
             "seconds": args.seconds, "rounds": args.rounds, "max_num_seqs": args.max_num_seqs, "kv_tokens": args.kv_tokens,
             "ttft_times": args.ttft_times, "tpot_times": args.tpot_times, "seed": args.seed, "took_s": time.time() - began, **found}
     if args.record:
-        of = Path(args.model).name + ("-twin" if args.twin else "")
+        of = Path(args.model).name + ("-twin" if args.twin else "") + named(parser.others(args, WAY))
         write(told, RESULTS / f"{today()[:10]}-{slug(processor().model)}-goodput-{of}.json")
     print(json.dumps(told))
 

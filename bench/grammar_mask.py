@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from drafts.vocabulary import Made, made
 from versus.arguments import RECORD, Parser, Refused, whole
-from versus.record import RESULTS, slug, today, write
+from versus.record import RESULTS, digest, named, place_of, slug, today, write
 
 from penstock import LLM, SamplingParams, StructuredOutputsParams
 from penstock.compute.decoding.grammar.compiler import Compiler
@@ -53,6 +53,7 @@ LEAST_VOCABULARY = 16384  # tokens: brook's, bytes, numbers, blanks and punctuat
 LEAST_STEPS = 2
 GOAL_US = 60.0  # at the median, mask and apply together
 MAX_LEN = 131_072  # tokens of a context
+WAY = ("most", "tokens", "rows", "vocabulary", "form")  # options of measuring, beside the schemas
 STAGES = ("mask", "handed", "apply", "follow")
 FORMS: dict[str, Callable[[str], StructuredOutputsParams]] = {
     "json": lambda schema: StructuredOutputsParams(json=schema),
@@ -202,10 +203,12 @@ def main() -> None:
             rows.append({"vocabulary": name, "tokens": num_tokens, "rows": num, "steps": total // num, **found})
             told = "; ".join(f"{stage} " + " ".join(f"{key} {value:g}" for key, value in each.items()) for stage, each in found.items())
             print(f"{name} ({num_tokens} tokens), {num} rows: {told}", flush=True)
-    result = {"bench": "grammar_mask", "machine": processor().model, "date": today(), "schemas": len(answers), "form": args.form,
-              "goal_us": GOAL_US, "reached": all(row["token"]["p50"] <= GOAL_US for row in rows), "rows": rows}
+    asked = digest(json.dumps(args.schemas[: args.most]).encode())
+    result = {"bench": "grammar_mask", "machine": processor().model, "date": today(), "schemas": len(answers), "asked": asked,
+              "form": args.form, "goal_us": GOAL_US, "reached": all(row["token"]["p50"] <= GOAL_US for row in rows), "rows": rows}
     if args.record:
-        write(result, RESULTS / f"{today()[:10]}-{slug(processor().model)}-grammar_mask.json")
+        path = RESULTS / f"{today()[:10]}-{slug(processor().model)}-grammar_mask{named(parser.others(args, WAY))}.json"
+        write(result, place_of(result, path, ("asked",)))
     print(json.dumps(result))
 
 

@@ -21,7 +21,7 @@ from versus.engines import check_words
 from versus.options import models_to_run
 from versus.ours import FORMATS
 from versus.points import SHORT
-from versus.record import RESULTS, slug, today, write
+from versus.record import RESULTS, keep_rows, named, slug, today
 from versus.shapes import Shape, open_shape
 
 from penstock.core.config import EngineConfig
@@ -35,6 +35,7 @@ from penstock.serve.engine.utilization import Recorder
 
 BLOCK = 16  # tokens
 WARM = 4  # steps that are not counted
+WAY = ("threads", "steps")  # options of measuring
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,8 @@ def main() -> None:
     told: dict[str, Any] = {"bench": "mbu", "machine": processor().model, "threads": args.threads, "date": today(), "steps": args.steps,
                             "rows": [asdict(each) for each in rows]}
     if args.record:
-        write(told, RESULTS / f"{today()[:10]}-{slug(processor().model)}-mbu.json")
+        path = RESULTS / f"{today()[:10]}-{slug(processor().model)}-mbu{named(parser.others(args, WAY))}.json"
+        keep_rows(told, path, WAY, lambda row: (row["model"], row["format"], row["depth"]))
     print(json.dumps(told))
 
 

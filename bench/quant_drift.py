@@ -63,13 +63,15 @@ class Scorer:
 
 
 def windows(model: str, texts: list[Path], count: int, length: int) -> list[Array]:
-    """Stretches of the texts, evenly spaced, each from a paragraph on."""
+    """Stretches of the texts, evenly spaced, each from a paragraph on if one begins before the next stretch."""
     tokenizer = Tokenizer.load(find(EngineConfig(model=model)).source.path)
     found = []
     for text in texts:
         content = text.read_text(encoding="utf-8")
         for i in range(-(-count // len(texts))):
-            at = content.find("\n\n", len(content) * (i + 1) // (count // len(texts) + 2)) + 2
+            first, end = (len(content) * each // (count // len(texts) + 2) for each in (i + 1, i + 2))
+            blank = content.find("\n\n", first, end)
+            at = first if blank < 0 else blank + 2
             found.append(np.asarray(tokenizer.encode(content[at : at + 16 * length])[:length], dtype=np.int64))
     return found
 

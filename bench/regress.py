@@ -8,8 +8,9 @@
 It compares shares, not tokens per second, because a shared machine may be faster today than yesterday. Of each point it takes the last one
 of all records of this machine in bench/results (of engines with their defaults, and as many threads as there are processors), or of those
 of --against, and measures it again in the same way; --fresh compares given records instead of measuring. A point that is recorded but not
-compared is named. Exit status: 0 if nothing is worse by more than the tolerance, 1 if something is or ours failed, 2 if there is nothing to
-compare. The last line is JSON.
+compared is named. A share is of the rate of the type that an engine computes in, so a row that computes in another type than when it was
+recorded counts as worse, whatever its share, until it is recorded anew. Exit status: 0 if nothing is worse by more than the tolerance, 1 if
+something is or ours failed, 2 if there is nothing to compare. The last line is JSON.
 """
 import json
 import sys
@@ -80,9 +81,14 @@ def of_machine() -> dict[tuple[object, ...], Was]:
 
 
 def changes(was: Iterable[Row], now: Iterable[Row]) -> list[Change]:
-    """Of our rows that are in both."""
+    """Of our rows that are in both, and compute in the same type."""
     fresh = {row.key: row for row in now}
-    return [Change(row, fresh[row.key]) for row in was if row.ours and row.key in fresh]
+    return [Change(row, fresh[row.key]) for row in was if row.ours and row.key in fresh and not retyped(row, fresh[row.key])]
+
+
+def retyped(was: Row, now: Row) -> bool:
+    """Whether they compute in other types, as far as is known."""
+    return bool(was.computes and now.computes) and was.computes != now.computes
 
 
 def worse(found: Iterable[Change], tolerance: float) -> list[Change]:
@@ -90,12 +96,16 @@ def worse(found: Iterable[Change], tolerance: float) -> list[Change]:
 
 
 def lost(expected: Iterable[Was], fresh: Iterable[Record]) -> dict[str, str]:
-    """What ours does no more, and why: failures, and rows that should be there."""
-    there = {row.key for record in fresh for row in record.rows}
+    """What ours does no more, and why: failures, rows that should be there, and products in the type that was recorded."""
+    there = {row.key: row for record in fresh for row in record.rows}
     found = {name: why for record in fresh for name, why in record.failures.items() if ", penstock " in name}
     for was in expected:
-        if was.row.key not in there and not was.failed(found):
+        now = there.get(was.row.key)
+        if now is None and not was.failed(found):
             found[was.name] = NOT_AGAIN
+        elif now is not None and retyped(was.row, now):
+            found.setdefault(was.name, f"computes in {now.computes}, {now.tokens_per_s:,.1f} tokens/s; recorded in {was.row.computes}, "
+                                       f"{was.row.tokens_per_s:,.1f}")
     return found
 
 

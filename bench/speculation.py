@@ -19,7 +19,8 @@ many lengths, some arriving later). With --echo, which makes a model of a large 
 `quote` (repeat a page), `edit` (correct a page with every tenth token changed) and `tell` (nothing to copy).
 With --drafter, `draft_model` gets a smaller model there and `eagle` a head, which guess the share --agree of the next tokens right: this
 shows what drafts that good are worth, not how good drafts are. Greedy except for a third of `mixed`; no end of text.
-The last line is JSON; `--record` keeps it in bench/results, with the day's earlier rows that were measured in the same way.
+The last line is JSON; `--record` keeps it in bench/results, one --concurrency after another, with the day's earlier rows that were
+measured in the same way.
 """
 import argparse
 import itertools
@@ -34,7 +35,7 @@ from drafts.switch import Switch
 from drafts.turns import Ask, Ran, run
 from versus.arguments import RECORD, Parser, amount, new_folder, said, text_file, whole
 from versus.engines import check_engine, check_words
-from versus.record import RESULTS, slug, today, write
+from versus.record import RESULTS, digest, keep_rows, slug, today
 
 from penstock.compute.decoding.control import controllers
 from penstock.compute.models.load.hub import Source
@@ -170,15 +171,8 @@ def measure(model: str, workloads: dict[str, prompts.Asks], concurrency: int, ar
 
 def keep(record: dict[str, Any], path: Path) -> None:
     """With the rows of the file at `path` that this run did not measure, if that was made in the same way."""
-    try:
-        before = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        before = {}
-    rows = record["rows"]
-    if all(before.get(name) == told for name, told in record.items() if name not in ("date", "rows")):
-        measured = {named(row) for row in rows}
-        rows = [*rows, *(row for row in before["rows"] if named(row) not in measured)]
-    write({**record, "rows": sorted(rows, key=lambda row: row["concurrency"])}, path)
+    way = [name for name in record if name not in ("date", "rows")]
+    keep_rows(record, path, way, named, lambda rows: {"rows": sorted(rows, key=lambda row: row["concurrency"])})
 
 
 def named(row: dict[str, Any]) -> tuple[str, str, int]:
@@ -301,24 +295,35 @@ def main() -> None:
     with parser.refusing():
         check(args)
         model, workloads = ready(args)
-    rows: list[Row] = []
+    record, rows = described(model, args), list[Row]()
     for concurrency in args.concurrency:
         rows += measure(model, workloads, concurrency, args)
-    record = {"bench": "speculation", "model": args.echo or args.model, "quant": args.quant, "machine": processor().model, "date": today(),
+        record |= {"date": today(), "rows": [asdict(row) for row in rows]}
+        if args.record:  # what fails later takes nothing with it
+            keep(record, RESULTS / f"{today()[:10]}-{slug(processor().model)}-speculation-{of(args)}.json")
+    print(json.dumps(record))
+
+
+def described(model: str, args: argparse.Namespace) -> dict[str, Any]:
+    """A record without its rows: how they are measured."""
+    texts = {} if args.echo else {"texts": [f"{path.name} {digest(path.read_bytes())}" for path in args.text]}
+    return {"bench": "speculation", "model": args.echo or args.model, "quant": args.quant, "machine": processor().model, "date": today(),
             **({"drafter": args.drafter, "agree": args.agree} if args.drafter else {}),
             **({} if args.backend == AUTO else {"backend": args.backend}),
-            **({} if args.draft_control == controllers.PATIENT else {"draft_control": args.draft_control}),
+            **({} if args.draft_control == controllers.PATIENT else {"draft_control": args.draft_control}), **texts,
             "threads": describe(EngineConfig(model=model, threads=args.threads)).threads, "new": args.new, "rounds": args.rounds,
-            "restarts": args.restarts, "switched": args.switched, "rows": [asdict(row) for row in rows]}
-    if args.record:
-        usual = [*(OF_ECHO if args.echo else OF_TEXT)[:USUAL]]
-        others = ("" if args.workloads == usual else "-" + "-".join(args.workloads)) + "-switched" * args.switched
-        others += f"-agree-{args.agree:g}" * bool(args.drafter) + f"-new-{args.new}" * (args.new != NEW)
-        others += "" if args.threads is None else f"-threads-{args.threads}"
-        others += "" if args.backend == AUTO else f"-{slug(args.backend)}"
-        others += "" if args.draft_control == controllers.PATIENT else f"-{args.draft_control}"
-        keep(record, RESULTS / f"{today()[:10]}-{slug(processor().model)}-speculation-{record['model']}-{args.quant}{others}.json")
-    print(json.dumps(record))
+            "restarts": args.restarts, "switched": args.switched}
+
+
+def of(args: argparse.Namespace) -> str:
+    """The end of a record's name."""
+    usual = [*(OF_ECHO if args.echo else OF_TEXT)[:USUAL]]
+    others = ("" if args.workloads == usual else "-" + "-".join(args.workloads)) + "-switched" * args.switched
+    others += f"-agree-{args.agree:g}" * bool(args.drafter) + f"-new-{args.new}" * (args.new != NEW)
+    others += "" if args.threads is None else f"-threads-{args.threads}"
+    others += "" if args.backend == AUTO else f"-{slug(args.backend)}"
+    others += "" if args.draft_control == controllers.PATIENT else f"-{args.draft_control}"
+    return f"{Path(args.echo or args.model).name}-{args.quant}{others}"
 
 
 if __name__ == "__main__":

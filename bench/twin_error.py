@@ -23,7 +23,7 @@ from typing import Any
 
 from versus.arguments import RECORD, Parser, amount, listed, said, whole
 from versus.engines import check_engine
-from versus.record import RESULTS, named, slug, today, write
+from versus.record import RESULTS, keep_rows, named, slug, today
 
 from penstock.compute.fitted import Extra, Fitted
 from penstock.core.config import EngineConfig
@@ -57,7 +57,7 @@ GOALS = {"output_tokens_per_s": 0.03, "ttft_p50": 0.08, "tpot_p50": 0.08, "ttft_
 class Cut:
     """The first requests of a trace within its options."""
 
-    name: str
+    name: str  # of the file, without its folder, and the options
     rows: Sequence[Row]
     scale: float  # that their lengths were multiplied with
 
@@ -78,7 +78,7 @@ def cut_of(spec: str, requests: int) -> Cut:
     rows = list(itertools.islice(cut(read_trace(path), options, Left()), requests))
     if len(rows) < 2 or rows[-1].at_s == rows[0].at_s:
         raise UsageError(f"--trace {spec} leaves {len(rows)} requests, and a replay needs two, at different times")
-    return Cut(Path(path).stem, rows, options.scale)
+    return Cut(f"{Path(path).name}:{told}" if told else Path(path).name, rows, options.scale)
 
 
 def check(cut: Cut, inner: Inner) -> None:
@@ -141,6 +141,13 @@ def errors(predicted: dict[str, Any], measured: dict[str, Any]) -> dict[str, flo
     return {name: predicted[name] / value - 1 for name, value in measured.items() if value and predicted[name] is not None}
 
 
+def middle(runs: Sequence[dict[str, Any]]) -> tuple[dict[str, float | None], dict[str, float]]:
+    """Of rounds: the median of each figure, None where no round has it, and by how much the largest is above the smallest."""
+    found = {name: [run[name] for run in runs if run[name] is not None] for name in runs[0]}
+    return ({name: statistics.median(each) if each else None for name, each in found.items()},
+            {name: max(each) / min(each) - 1 for name, each in found.items() if each and min(each)})
+
+
 def compare(machine: Machine, cut: Cut, loads: list[float], rounds: int, slo: Any) -> Iterator[dict[str, Any]]:
     """A row for each load. `error_at_pace`: the twin's once more, with all steps slowed by what this machine was slower (or faster) than
     when it was learned: what is left is not the step times' level but their form, and the twin itself."""
@@ -153,7 +160,7 @@ def compare(machine: Machine, cut: Cut, loads: list[float], rounds: int, slo: An
             runs[load].append((told(figures(samples, WARMUP, slo)), slower))
     for load in loads:
         speed = load * most * cut.gap_s
-        measured = {name: statistics.median([run[name] for run, _ in runs[load]]) for name in runs[load][0][0]}
+        measured, spread = middle([run for run, _ in runs[load]])
         slower = statistics.median([slower for _, slower in runs[load]])
         began = time.process_time()
         played = twin(cut, speed, config, pace).samples
@@ -161,8 +168,6 @@ def compare(machine: Machine, cut: Cut, loads: list[float], rounds: int, slo: An
         extra = Extra(*(slower * seconds for seconds in astuple(pace.extra)))
         again = twin(cut, speed, config, Pace(Slower(machine.found.timer, slower), pace.delay_s, extra=extra)).samples
         predicted, at_pace = (told(figures(samples, WARMUP, slo)) for samples in (played, again))
-        values = {name: [run[name] for run, _ in runs[load]] for name, value in measured.items() if value}
-        spread = {name: max(each) / min(each) - 1 for name, each in values.items() if min(each)}
         row: dict[str, Any] = {
             "trace": cut.name, "requests": len(cut.rows), "load": load, "speed": speed, "engine": measured, "twin": predicted,
             "error": errors(predicted, measured), "error_at_pace": errors(at_pace, measured), "spread": spread, "steps_slower": slower,
@@ -215,25 +220,22 @@ def main() -> None:
             **{name: getattr(args, name) for name in WAY}, "goals": GOALS, "rows": rows, "kept": kept(rows)}
         if args.record:  # trace by trace: what fails later takes nothing with it
             others = named({name: report[name] for name in WAY if report[name] != parser.get_default(name)})
-            report = record(report, RESULTS / f"{today()[:10]}-{slug(processor().model)}-twin_error-{Path(args.model).name}{others}.json")
+            report = keep(report, RESULTS / f"{today()[:10]}-{slug(processor().model)}-twin_error-{Path(args.model).name}{others}.json")
     inner.loop.stop()
     print(json.dumps(report))
 
 
-def record(report: dict[str, Any], file: Path) -> dict[str, Any]:
-    """With rows of other traces that were measured in the same way the same day."""
-    before = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"rows": []}
-    alike = all(before.get(name) == report[name] for name in WAY)
-    fresh = {row["trace"] for row in report["rows"]}
-    rows = [*(row for row in before["rows"] if alike and row["trace"] not in fresh), *report["rows"]]
-    whole = report | {"rows": rows, "kept": kept(rows)}
-    write(whole, file)
-    return whole
+def keep(report: dict[str, Any], path: Path) -> dict[str, Any]:
+    """With rows of other traces and loads that were measured in the same way the same day."""
+    return keep_rows(report, path, WAY, lambda row: (row["trace"], row["load"]), lambda rows: {"kept": kept(rows)})
 
 
 def kept(rows: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
-    """In how many rows each goal was."""
-    return {kind: {name: f"{sum(abs(row[kind].get(name, 0.0)) <= most for row in rows)} of {len(rows)}" for name, most in GOALS.items()}
+    """In how many of the rows that have its figure each goal was."""
+    def within(most: float, found: list[float]) -> str:
+        return f"{sum(abs(error) <= most for error in found)} of {len(found)}"
+
+    return {kind: {name: within(most, [row[kind][name] for row in rows if name in row[kind]]) for name, most in GOALS.items()}
             for kind in ("error", "error_at_pace")}
 
 

@@ -1,6 +1,4 @@
 """Everything that `gpu_limits.py` measures, in its order; printed as it comes."""
-import subprocess
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,6 +9,7 @@ import torch
 
 from gpu import probes, steps
 from gpu.decoder import check
+from gpu.power import sampling
 from gpu.shapes import MODELS
 from penstock.core.catalogue.part import Part
 from penstock.core.modelspec import ModelSpec
@@ -46,14 +45,6 @@ def energy() -> dict[str, Any]:
     if meter is None:
         return {"failure": "NVML counts no energy here"}
     w, x = probes.normal(8192, 8192), probes.normal(8192, 8192)
-    watts: list[float] = []
-    done = threading.Event()
-
-    def sample() -> None:
-        while not done.is_set():
-            told = subprocess.run(("nvidia-smi", "--query-gpu=power.draw.instant", "--format=csv,noheader,nounits"), capture_output=True,
-                                  text=True, check=True)
-            watts.append(float(told.stdout.split()[0]))
 
     def working(begin: float) -> None:
         while time.perf_counter() - begin < ENERGY_S:
@@ -64,14 +55,11 @@ def energy() -> dict[str, Any]:
     idle_from, idle_begin = meter.joules(), time.perf_counter()
     time.sleep(ENERGY_S / 2)
     idle = (meter.joules() - idle_from) / (time.perf_counter() - idle_begin)
-    sampler = threading.Thread(target=sample)
     first, begin = meter.joules(), time.perf_counter()
-    sampler.start()
-    working(begin)
-    joules, taken = meter.joules() - first, time.perf_counter() - begin
-    done.set()
-    sampler.join()
-    return {"idle_watts": idle, "busy_watts": joules / taken, "sampled_watts": sum(watts) / len(watts), "samples": len(watts)}
+    with sampling() as sampled:
+        working(begin)
+        joules, taken = meter.joules() - first, time.perf_counter() - begin
+    return {"idle_watts": idle, "busy_watts": joules / taken, **sampled.told()}
 
 
 def limits(layers: list[str], part_ops: dict[str, float]) -> dict[str, Any]:

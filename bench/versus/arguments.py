@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from penstock.core.errors import PenstockError
 
@@ -28,6 +28,12 @@ class Parser(argparse.ArgumentParser):
         unsaid, names = object(), [each.dest for each in self._actions]
         found = self.parse_args(namespace=argparse.Namespace(**dict.fromkeys(names, unsaid)))
         return [name for name in names if getattr(found, name) is not unsaid]
+
+    def others(self, args: argparse.Namespace, names: Collection[str]) -> dict[str, Any]:
+        """Of these options, those that do not have their defaults."""
+        usual = {each.dest: self._get_value(each, each.default) if isinstance(each.default, str) else each.default
+                 for each in self._actions if each.dest in names}
+        return {name: getattr(args, name) for name in names if getattr(args, name) != usual[name]}
 
     @contextmanager
     def refusing(self) -> Iterator[None]:

@@ -44,7 +44,7 @@ def run_model(name: str, model: str, points: Sequence[Point], options: Options, 
         failures = {f"{model}, {key}": why for key, why in outcome.failures.items()}
         found.append(Record(name, processor_model(), options.threads, today(), rows, outcome.versions, failures, told))
         if options.record:  # hours may follow, and end early
-            say(f"kept in {keep(found[-1])}")
+            say(f"kept in {keep(found[-1], say=say)}")
     return found
 
 

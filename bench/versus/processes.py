@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -53,6 +53,10 @@ class Program:
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
 
+    def kill(self) -> None:
+        """At once, whoever reads what it says; `end` still has to be called."""
+        self._signal(signal.SIGKILL)
+
     def end(self) -> None:
         self._signal(signal.SIGTERM)
         self._signal(signal.SIGCONT)
@@ -84,18 +88,35 @@ def die_with_parent() -> None:
 def said_by(command: Sequence[str], environ: Mapping[str, str], log: Path, limit_s: float = 3600.0) -> str:
     """What a program prints until it ends. Raises RuntimeError, with the log's place, when it fails or takes longer than `limit_s`."""
     program = Program(command, environ, log, talks=True)
-    watch = threading.Timer(limit_s, program.end)
-    watch.start()
     try:
-        program.input.close()
-        text = program.output.read()
-        status = program.status()
+        with limited(program, limit_s) as late:
+            program.input.close()
+            text = program.output.read()
+            status = program.status()
     finally:
-        watch.cancel()
         program.end()
+    if late.is_set():
+        raise RuntimeError(f"{Path(command[0]).name} took longer than {limit_s:g} s; see {log}")
     if status:
         raise RuntimeError(f"{Path(command[0]).name} ended with status {status}; see {log}")
     return text
+
+
+@contextlib.contextmanager
+def limited(program: Program, limit_s: float) -> Iterator[threading.Event]:
+    """Kills the program if the body takes longer; the event, which it yields, then says so."""
+    late = threading.Event()
+
+    def kill() -> None:
+        late.set()
+        program.kill()
+
+    watch = threading.Timer(limit_s, kill)
+    watch.start()
+    try:
+        yield late
+    finally:
+        watch.cancel()
 
 
 def free_port() -> int:

@@ -1,9 +1,10 @@
 """A run as one JSON object, and the file that keeps it: bench/results/<date>-<machine>-<question>.json, with what was asked of it in the
-name where that was not the defaults."""
+name where that was not the defaults. Other results are kept in the same way."""
+import hashlib
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from versus.rows import Row, from_json, verdicts
 
 FORMAT = 1
 RESULTS = BENCH / "results"
+MOST_NAMED = 100  # characters of a file's name that say what was asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +52,41 @@ def read(text: str) -> Record:
         told["bench"], told["machine"], told["threads"], told["date"], rows, told["versions"], told["failures"], told.get("asked", {}))
 
 
-def keep(record: Record, folder: Path = RESULTS) -> Path:
-    """What the day's earlier runs that were measured in the same way found at other points, of other models or bits, stays."""
+def keep(record: Record, folder: Path = RESULTS, say: Callable[[str], None] = lambda line: None) -> Path:
+    """What the day's earlier runs that were measured in the same way found at other points, of other models or bits, stays; so does what
+    they measured beside rivals and this one alone, which is said."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / record.file_name
     if path.exists():
-        record = after(read(path.read_text(encoding="utf-8")), record)
+        earlier = read(path.read_text(encoding="utf-8"))
+        left = alone(earlier, record)
+        for row in {row.contest: row for row in record.rows if row.contest in left}.values():
+            say(f"{row.model} {row.point}, {row.file or f'{row.bits} bits'}: not kept, since the day's earlier record is beside rivals")
+        record = after(earlier, record)
     write(record.as_json(), path)
     return path
+
+
+def keep_rows(told: Mapping[str, Any], path: Path, way: Sequence[str], key: Callable[[dict[str, Any]], object],
+              summed: Callable[[list[dict[str, Any]]], Mapping[str, Any]] = lambda rows: {}) -> dict[str, Any]:
+    """Any other result, with the rows of the day's earlier runs that were measured in the same `way` (fields) and not again (`key`).
+    `summed` tells the fields that are of all rows. Returns what was written."""
+    path = place_of(told, path, way)
+    before = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
+    again = {key(row) for row in told["rows"]}
+    rows = [*(row for row in before if key(row) not in again), *told["rows"]]
+    whole = {**told, "rows": rows, **summed(rows)}
+    write(whole, path)
+    return whole
+
+
+def place_of(told: Mapping[str, Any], path: Path, way: Sequence[str]) -> Path:
+    """`path`; where a result lies that was measured in another `way`, one beside it that is named by the difference."""
+    if not path.exists():
+        return path
+    before = json.loads(path.read_text(encoding="utf-8"))
+    other = {name: told.get(name) for name in way if told.get(name) != before.get(name)}
+    return place_of(told, path.with_name(f"{path.stem}{named(other)}{path.suffix}"), way) if other else path
 
 
 def write(told: Mapping[str, Any], path: Path) -> None:
@@ -68,15 +97,27 @@ def write(told: Mapping[str, Any], path: Path) -> None:
 
 
 def after(earlier: Record, later: Record) -> Record:
-    """Both, with the later one's word for what both ran: rows are compared with those of the same run alone. Of runs that
-    were measured in another way, the later one alone."""
-    if (earlier.threads, earlier.asked) != (later.threads, later.asked):
+    """Both, with the later one's word for what both ran: rows are compared with those of the same run alone. But where only the earlier one
+    has ours beside a rival, its word stays. Of runs that were measured in another way, the later one alone."""
+    if not alike(earlier, later):
         return later
-    again = {row.contest for row in later.rows}
-    rows = tuple(row for row in earlier.rows if row.contest not in again) + later.rows
-    ran = {(f"{row.model}, {row.engine} {row.format}", f", {row.point}") for row in later.rows}
+    fresh = tuple(row for row in later.rows if row.contest not in alone(earlier, later))
+    again = {row.contest for row in fresh}
+    rows = tuple(row for row in earlier.rows if row.contest not in again) + fresh
+    ran = {(f"{row.model}, {row.engine} {row.format}", f", {row.point}") for row in fresh}
     failures = {name: told for name, told in earlier.failures.items() if not any(name.startswith(a) and name.endswith(b) for a, b in ran)}
     return replace(later, rows=rows, versions={**earlier.versions, **later.versions}, failures={**failures, **later.failures})
+
+
+def alike(earlier: Record, later: Record) -> bool:
+    """Whether they were measured in the same way."""
+    return (earlier.threads, earlier.asked) == (later.threads, later.asked)
+
+
+def alone(earlier: Record, later: Record) -> set[tuple[object, ...]]:
+    """Contests in which the earlier one has ours beside a rival, and the later one has not."""
+    before, now = ({verdict.ours.contest for verdict in verdicts(record.rows)} for record in (earlier, later))
+    return before - now if alike(earlier, later) else set()
 
 
 def recorded(folder: Path = RESULTS) -> list[Record]:
@@ -90,7 +131,14 @@ def slug(machine: str) -> str:
 
 def named(asked: Mapping[str, Any]) -> str:
     """What differs from the defaults, as the end of a file's name."""
-    return f"-{slug(json.dumps(asked))}" if asked else ""
+    told = slug(json.dumps(asked))
+    if len(told) > MOST_NAMED:
+        told = f"{told[:MOST_NAMED]}-{digest(json.dumps(asked).encode())}"
+    return f"-{told}" if asked else ""
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:8]
 
 
 def merged(parts: Sequence[Record]) -> Record:

@@ -33,6 +33,7 @@ class Row:
     best: bool = True  # of its engine at this point and these bits
     turns: tuple[tuple[float, ...], ...] = ()  # tokens/s of each, and the bandwidth measured around it
     file: str = ""  # GGUF format, where all engines of the run read one file
+    computes: str = ""  # type whose rate bounds its products; "" in records that do not tell
 
     @property
     def point(self) -> str:
@@ -98,7 +99,7 @@ def row_of(samples: Sequence[Sample], shape: Shape, best: bool) -> Row:
         shape.model, point.question, point.size, entry.engine, entry.format, entry.setting, entry.bits, entry.ours, len(samples),
         statistics.median(rates), max(rates) / min(rates), statistics.median(shares),
         statistics.median(sample.roof.bytes_per_s for sample in samples), figures, best,
-        tuple((sample.measured.tokens_per_s, sample.roof.bytes_per_s) for sample in samples))
+        tuple((sample.measured.tokens_per_s, sample.roof.bytes_per_s) for sample in samples), computes=entry.computes)
 
 
 def counted(sample: Sample, computes: str) -> dict[str, float]:

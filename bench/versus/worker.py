@@ -2,6 +2,7 @@
 
 Both ends are here. Standard library only: rivals' own interpreters run this file.
 """
+import contextlib
 import json
 import os
 import sys
@@ -11,8 +12,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from versus.processes import Program, with_bench
+from versus.processes import Program, limited, with_bench
 from versus.trace import Ask, Times
+
+LIMIT_S = 3600.0  # of an answer, and of getting ready
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,7 @@ class Worker:
     """The bench's end."""
 
     def __init__(self, command: Sequence[str], task: Task, environ: Mapping[str, str], log: Path) -> None:
-        """Returns when the engine is ready. Raises RuntimeError when it ends before."""
+        """Returns when the engine is ready. Raises RuntimeError when it ends before, or takes too long."""
         self._began = time.perf_counter()
         self._program = Program([*command, json.dumps(asdict(task))], {**with_bench(), **environ}, log, talks=True)
         try:
@@ -56,11 +59,12 @@ class Worker:
         self._program.pause()
 
     def run(self, trace: Sequence[Ask]) -> RunResult:
-        """Raises RuntimeError when the worker ends or says what went wrong."""
+        """Raises RuntimeError when the worker ends, takes too long or says what went wrong."""
         self._program.resume()
         try:
-            self._program.input.write(json.dumps([asdict(ask) for ask in trace]) + "\n")
-            self._program.input.flush()
+            with contextlib.suppress(BrokenPipeError):  # it has ended, and may have said why
+                self._program.input.write(json.dumps([asdict(ask) for ask in trace]) + "\n")
+                self._program.input.flush()
             told = self._read()
         finally:
             self._program.pause()
@@ -70,7 +74,10 @@ class Worker:
         self._program.end()
 
     def _read(self) -> dict[str, Any]:
-        line = self._program.output.readline()
+        with limited(self._program, LIMIT_S) as late:
+            line = self._program.output.readline()
+        if late.is_set():
+            raise RuntimeError(f"the worker did not answer within {LIMIT_S:g} s; see {self._program.log}")
         if not line:
             raise RuntimeError(f"the worker has ended; see {self._program.log}")
         told: dict[str, Any] = json.loads(line)

@@ -75,6 +75,19 @@ def test_what_cannot_be_is_refused_before_anything_is_measured(
     assert said.err.startswith(f"{name}.py: error: ") and said.err.count("\n") == 1 and why in said.err
 
 
+@pytest.mark.parametrize(("name", "words", "other"), [
+    ("explain_gains", [], ["--seconds", "3"]), ("goodput", [], ["--loads", "1"]),
+    ("grammar_mask", ["--schemas", "{tmp}/x.json"], ["--rows", "1"]),
+    ("mbu", [], ["--steps", "9"]), ("twin_error", ["--trace", "x"], ["--slo", "ttft=1s"])])
+def test_a_record_is_named_by_options_of_measuring_that_are_not_the_defaults(
+        name: str, words: list[str], other: list[str], tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("{}", encoding="utf-8")
+    script, given = importlib.import_module(name), [word.format(tmp=tmp_path) for word in words]
+    parser = script.make_parser()
+    assert parser.others(parser.parse_args(given), script.WAY) == {}
+    assert [*parser.others(parser.parse_args([*given, *other]), script.WAY)] == [other[0].removeprefix("--")]
+
+
 def test_mbu_refuses_depths_that_no_model_holds(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("penstock._native", reason="it refuses everything without the native module")
     monkeypatch.setattr(sys, "argv", ["mbu.py", "--depths", "1000000", "--model", "brook"])

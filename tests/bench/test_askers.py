@@ -98,31 +98,47 @@ def test_a_rival_that_fails_takes_no_part_any_more_and_ours_has_to(tmp_path: Pat
     class Failing:
         def __init__(self, name: str) -> None:
             self.name = name
+            self.closed = False
 
         def ask(self, load: Load, folder: Path) -> Found:
             (folder / "log").write_text("all is well\nno, it is not\n")
             raise RuntimeError("ended")
 
         def close(self) -> None:
-            pass
+            self.closed = True
 
     rival, own = Failing("rival"), Failing(Ours.name)
     turns = clients.Turns([own, rival], {})
     assert turns.of_round(1) == [rival, own]
     assert turns.ask(rival, clients.NOWHERE, tmp_path / "a") is None
     assert turns.askers == [own] and "ended" in turns.missing["rival"] and "no, it is not" in turns.missing["rival"]
+    assert rival.closed and not own.closed
     with pytest.raises(RuntimeError):
         turns.ask(own, clients.NOWHERE, tmp_path / "b")
 
 
 def test_nothing_is_recorded_where_nothing_was_measured(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    kept: list[object] = []
-    monkeypatch.setattr(clients, "write", lambda result, path: kept.append(result))
+    kept: list[Path] = []
+    monkeypatch.setattr(clients, "write", lambda result, path: kept.append(path))
     turns, args = clients.Turns([Ours()], {}), clients.make_parser().parse_args(["--record"])
-    clients.report([], turns, args)
+    clients.report([], turns, args, True)
     assert not kept
-    clients.report(runs(1.0, 3.0), turns, args)
-    assert len(kept) == 1
+    clients.report(runs(1.0, 3.0), turns, args, True)
+    assert len(kept) == 1 and kept[0].name.endswith("-clients.json")
+
+
+def test_what_other_clients_or_half_a_run_said_goes_beside(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(clients, "RESULTS", tmp_path)
+    turns, parser = clients.Turns([Ours()], {}), clients.make_parser()
+    args, both = parser.parse_args(["--record"]), runs(1.0, 3.0)
+    own = [run for run in both if run.client == "ours"]
+    for found, options, finished in ((both, args, True), (own, args, True), (own, args, False),
+                                     (both, parser.parse_args(["--record", "--load", "users"]), True)):
+        clients.report(found, turns, options, finished)
+    told = {path.name.partition("-clients")[2]: json.loads(path.read_text()) for path in tmp_path.iterdir()}
+    assert {name: (len(each["runs"]), each["finished"]) for name, each in told.items()} == {
+        ".json": (6, True), "-clients-ours.json": (3, True), "-unfinished.json": (3, False), "-load-users.json": (6, True)}
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """The benchmark of goodput asks for what it says it asks for."""
 import asyncio
+import sys
 from collections import Counter
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,8 @@ from penstock.core.config import EngineConfig
 from penstock.core.work import StepWork
 from penstock.study.measure.slo import Slo
 from penstock.study.plan.simulate.twin import Pace
+
+ASKED = SimpleNamespace(orders=["fcfs", "deadline"], ttft_times=10.0, tpot_times=30.0, loads=[0.5], rounds=2, seconds=2.0, seed=1)
 
 
 class Timer:
@@ -57,18 +60,58 @@ def test_loads_and_rounds_ask_for_other_requests() -> None:
 
 
 def test_rounds_are_summed(runner: asyncio.Runner, capsys: pytest.CaptureFixture[str]) -> None:
-    args = SimpleNamespace(ttft_times=10.0, tpot_times=30.0, loads=[0.5], rounds=2, seconds=2.0, seed=1)
-    found = goodput.sweep({"fcfs": twin("fcfs"), "deadline": twin("deadline")}, args, runner)  # type: ignore[arg-type]
+    found = goodput.sweep({"fcfs": twin("fcfs"), "deadline": twin("deadline")}, ASKED, runner)  # type: ignore[arg-type]
     for row in found["rows"]:
         assert row["kept"] == sum(row["kept_by_round"]) == pytest.approx(row["goodput_per_s"] * 4) and len(row["kept_by_round"]) == 2
     assert found["rows"][0]["asked"] == found["rows"][1]["asked"]
 
 
 def test_none_kept_is_said_and_a_ratio_counts_one(runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    args = SimpleNamespace(ttft_times=10.0, tpot_times=30.0, loads=[0.5], rounds=2, seconds=2.0, seed=1)
     kept = iter((0, 3, 5, 0))  # of fcfs, of deadline, and the other way round
     rest = {"asked": 5, "answered": 5, "late_ttft": 0, "late_tpot": 0}
     monkeypatch.setattr(goodput, "row_of", lambda asked, samples, slos: Counter({"kept": next(kept), **rest}))
-    found = goodput.sweep({"fcfs": twin("fcfs"), "deadline": twin("deadline")}, args, runner)  # type: ignore[arg-type]
+    found = goodput.sweep({"fcfs": twin("fcfs"), "deadline": twin("deadline")}, ASKED, runner)  # type: ignore[arg-type]
     assert [(row["kept"], row["late_ttft"]) for row in found["rows"]] == [(0, 0), (8, 0)]
     assert found["deadline_over_fcfs"] == {"0.5": 8.0}
+
+
+class Played:
+    """Writes down by what it is asked."""
+
+    def __init__(self, name: str, seen: list[str]) -> None:
+        self.name, self.seen = name, seen
+
+    def warm(self, runner: asyncio.Runner) -> None:
+        self.seen.append(f"warm {self.name}")
+
+    def play(self, asked: Any, slos: Any, runner: Any, patience_s: float = 0.0) -> list[Any]:
+        self.seen.append(f"play {self.name}")
+        return []
+
+
+def test_capacity_and_objectives_are_those_of_fcfs_whoever_is_asked_for(runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(goodput, "alone", lambda engine, kind, runner: seen.append(f"alone {engine.name}") or (0.01, 0.001))
+    monkeypatch.setattr(goodput, "capacity", lambda engine, runner: seen.append(f"capacity {engine.name}") or 20.0)
+    monkeypatch.setattr(goodput, "row_of", lambda asked, samples, slos: Counter(kept=1, asked=1, answered=1, late_ttft=0, late_tpot=0))
+    monkeypatch.setattr(goodput, "Engine", lambda config: Played(config.order, seen))
+    args = SimpleNamespace(**{**vars(ASKED), "orders": ["deadline", "shortest"], "rounds": 1, "twin": False})
+    found = goodput.sweep(goodput.engines(EngineConfig(), args), args, runner)  # type: ignore[arg-type]
+    assert seen == ["warm fcfs", "warm deadline", "warm shortest", *["alone fcfs"] * 3, "capacity fcfs", "play deadline", "play shortest"]
+    assert [row["order"] for row in found["rows"]] == ["deadline", "shortest"]
+
+
+def test_prompts_that_warm_an_engine_are_not_those_of_its_capacity() -> None:
+    crowds = [goodput.crowd(seed) for seed in range(3)]
+    assert len({ask.seed for crowd in crowds for ask in crowd}) == 3 * goodput.FULL
+
+
+def test_a_short_run_is_kept_beside_a_whole_one(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    names: list[str] = []
+    monkeypatch.setattr(goodput, "engines", lambda config, args: {})
+    monkeypatch.setattr(goodput, "sweep", lambda made, args, runner: {"rows": []})
+    monkeypatch.setattr(goodput, "write", lambda told, path: names.append(path.name.partition("-goodput-")[2]))
+    for words in ([], ["--orders", "fcfs", "--loads", "1", "--seconds", "3"]):
+        monkeypatch.setattr(sys, "argv", ["goodput.py", "--record", *words])
+        goodput.main()
+    assert names == ["brook.json", "brook-orders-fcfs-loads-1-0-seconds-3-0.json"]

@@ -63,6 +63,16 @@ def test_another_format_or_point_is_not_compared():
     assert not regress.changes(WAS, [row("penstock", 1.0, 0.1, format="int4"), row("penstock", 1.0, 0.1, size=1)])
 
 
+@pytest.mark.parametrize(("before", "after", "status"), [("int16", "int8", 1), ("int16", "int16", 0), ("", "int8", 0)])
+def test_shares_of_two_types_are_not_compared(told, before, after, status):
+    """1,326 tokens/s became 400, which is more of the slower type's limit."""
+    was, now = (row("penstock", speed, share, computes=type) for speed, share, type in ((1326.0, 0.34, before), (400.0, 0.79, after)))
+    ended, lines, found = told("--against", record([was]), "--fresh", record([now]))
+    why = {"m, penstock int8, decode 0": "computes in int8, 400.0 tokens/s; recorded in int16, 1,326.0"} if status else {}
+    assert (ended, found["lost"], found["compared"]) == (status, why, 1 - status)
+    assert sum(line.startswith("WORSE") for line in lines) == status
+
+
 @pytest.mark.parametrize(("fields", "why"), [
     ({}, None), ({"size": 4096}, None), ({"size": 8192}, "--deep"), ({"model": "other"}, "--model"), ({"format": "int4"}, "--formats")])
 def test_what_is_not_measured_again_has_a_reason(fields, why):

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -19,7 +20,7 @@ def test_medians_over_rounds_and_shares_of_the_limit():
     (found,) = rows_of(samples, SHAPE)
     assert (found.tokens_per_s, found.share, found.rounds, found.spread) == (75, 0.75, 3, 80 / 60)
     assert found.figures["mbu"] == pytest.approx(2e9 / 40e9 / 0.1)
-    assert found.ours and found.best
+    assert found.ours and found.best and found.computes == "bf16"
 
 
 def test_the_rival_of_a_verdict_is_the_best_at_the_same_bits():
@@ -93,12 +94,26 @@ def test_a_day_keeps_what_its_narrowed_runs_found(tmp_path):
 
     four = [row("penstock", 90.0, bits=4), row("rival", 45.0, bits=4)]
     keep(found([row("penstock", 60.0), row("rival", 80.0), *four], versions={"rival": "1"}, failures={"other": "why"}), tmp_path)
-    path = keep(found([row("penstock", 70.0)], versions={"penstock": "2"}), tmp_path)
+    path = keep(found([row("penstock", 70.0), row("rival", 75.0)], versions={"penstock": "2"}), tmp_path)
     told = read(path.read_text())
     kept = [(each.engine, each.bits, each.tokens_per_s) for each in told.rows]
-    assert kept == [("penstock", 4, 90.0), ("rival", 4, 45.0), ("penstock", 8, 70.0)]
+    assert kept == [("penstock", 4, 90.0), ("rival", 4, 45.0), ("penstock", 8, 70.0), ("rival", 8, 75.0)]
     assert (told.versions, told.failures) == ({"rival": "1", "penstock": "2"}, {"other": "why"})
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("alone", ["penstock", "rival"])
+def test_a_run_beside_rivals_is_not_replaced_by_one_without(tmp_path, alone):
+    lost, deep = (row("penstock", 60.0), row("rival", 80.0)), row("penstock", 5.0, size=64)
+    first = Record("b", "x", 2, "2026-01-02", (*lost, deep))
+    said: list[str] = []
+    keep(first, tmp_path, said.append)
+    later = (row(alone, 90.0), row("penstock", 6.0, size=64))
+    path = keep(replace(first, rows=later), tmp_path, said.append)
+    assert read(path.read_text()).rows == (*lost, later[1])
+    assert said == ["m decode 0, 8 bits: not kept, since the day's earlier record is beside rivals"]
+    keep(replace(first, rows=(row("penstock", 90.0), row("rival", 80.0))), tmp_path, said.append)
+    assert [each.tokens_per_s for each in read(path.read_text()).rows] == [6.0, 90.0, 80.0] and len(said) == 1
 
 
 def test_what_failed_and_ran_later_that_day_failed_no_more(tmp_path):

@@ -1,3 +1,4 @@
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -15,15 +16,17 @@ def record(rounds: int, **ratios: float) -> dict:
         for name, ratio in ratios.items()]}
 
 
-@pytest.mark.parametrize(("rounds", "left"), [
-    (2, {("auto", 1): 1.0, ("ngram", 8): 0.9, ("auto", 8): 1.2, ("auto", 16): 1.3}),  # measured in the same way
-    (3, {("auto", 8): 1.2, ("auto", 16): 1.3}),
+@pytest.mark.parametrize(("way", "name", "left"), [
+    ({}, "kept.json", {("auto", 1): 1.0, ("ngram", 8): 0.9, ("auto", 8): 1.2, ("auto", 16): 1.3}),  # measured in the same way
+    ({"rounds": 3}, "kept-rounds-3.json", {("auto", 8): 1.2, ("auto", 16): 1.3}),
+    ({"texts": ["b 1f"]}, "kept-texts-b-1f.json", {("auto", 8): 1.2, ("auto", 16): 1.3}),
 ])
-def test_rows_that_a_run_did_not_measure_stay(tmp_path, rounds, left) -> None:
+def test_rows_that_a_run_did_not_measure_stay(tmp_path, way, name, left) -> None:
     path = tmp_path / "kept.json"
     speculation.keep(record(2, ngram_8=0.9, auto_8=1.1, auto_1=1.0), path)
-    speculation.keep(record(rounds, auto_16=1.3, auto_8=1.2), path)
-    rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    speculation.keep({**record(2, auto_16=1.3, auto_8=1.2), **way}, path)
+    assert len(json.loads(path.read_text(encoding="utf-8"))["rows"]) == (3 if way else 4)
+    rows = json.loads((tmp_path / name).read_text(encoding="utf-8"))["rows"]
     assert {(row["propose"], row["concurrency"]): row["ratio"] for row in rows} == left
     assert [row["concurrency"] for row in rows] == sorted(row["concurrency"] for row in rows)
 
@@ -86,6 +89,24 @@ def test_prompts_that_were_looked_at_come_again(text) -> None:
     assert (model, args.model, [*asked]) == ("brook", "brook", ["copy", "story"])
     _, fresh = speculation.telling(args)
     assert [asked[name](3) for name in asked] == [fresh[name](3) for name in asked]
+
+
+def test_what_was_measured_stays_where_more_fails_later(text, tmp_path, monkeypatch) -> None:
+    def measure(model, workloads, concurrency, args):
+        if concurrency == 4:
+            raise SystemExit("story: 16 paragraphs are asked for at once, and the text has 10")
+        return [speculation.Row("story", "ngram", concurrency, 1.5, *[None] * 7, 0, 0)]
+
+    for name, fake in (("measure", measure), ("ready", lambda args: ("brook", {})), ("RESULTS", tmp_path / "kept")):
+        monkeypatch.setattr(speculation, name, fake)
+    (tmp_path / "kept").mkdir()
+    monkeypatch.setattr(sys, "argv", ["speculation.py", "--text", str(text), "--concurrency", "1", "2", "4", "--record"])
+    with pytest.raises(SystemExit, match="paragraphs"):
+        speculation.main()
+    (path,) = (tmp_path / "kept").iterdir()
+    told = json.loads(path.read_text(encoding="utf-8"))
+    assert [row["concurrency"] for row in told["rows"]] == [1, 2] and path.name.endswith("-speculation-brook-none.json")
+    assert told["texts"] == [f"text {hashlib.sha256(text.read_bytes()).hexdigest()[:8]}"]
 
 
 def test_what_is_made_is_ready(tmp_path, monkeypatch) -> None:
