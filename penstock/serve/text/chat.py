@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.clock import Clock, MonotonicClock
 from penstock.core.errors import ModelError, RequestError, UsageError
 from penstock.serve.text.folder import read_template
-from penstock.serve.text.messages import for_template
+from penstock.serve.text.messages import has_calls
+from penstock.serve.text.shown import fitted
 from penstock.serve.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ MAX_RENDERED = 64 << 20  # characters
 MAX_SECONDS = 20.0
 RESERVED = ("add_generation_prompt", "continue_final_message", "documents", "messages", "tools")
 PRIVATE = re.compile("[\ue000-\uf8ff]")
+ADVICE = "send a prompt to /v1/completions, or start with --chat-template FILE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +37,23 @@ class Compiled:
 class ChatTemplate:
     """A model's chat templates. jinja2 is imported when the first one is used or checked.
 
-    `sources`: jinja by name; "tool_use", where there is one, renders requests with tools, "default" all others. Empty: the model
-    has none, and every rendering is refused. `special_tokens` by role (bos_token, ...) are variables of the templates.
+    `sources`: jinja by name; "tool_use", where there is one, renders requests with tools or calls, "default" all others. Empty: the model
+    has none, and every rendering is refused, with `advice`. `special_tokens` by role (bos_token, ...) are variables of the templates.
     """
 
-    def __init__(self, sources: Mapping[str, str], special_tokens: Mapping[str, str], clock: Clock | None = None) -> None:
+    def __init__(
+        self, sources: Mapping[str, str], special_tokens: Mapping[str, str], clock: Clock | None = None, advice: str = ADVICE
+    ) -> None:
         self.sources = dict(sources)
         self._special_tokens = dict(special_tokens)
+        self._advice = advice
         self._clock = clock or MonotonicClock()
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, path: Path | None = None) -> ChatTemplate:
+    def of(cls, tokenizer: Tokenizer, path: Path | None = None, advice: str = ADVICE) -> ChatTemplate:
         """The tokenizer's own templates, or the one in the file `path`. Raises UsageError when that cannot be read."""
         if path is None:
-            return cls(tokenizer.facts.chat_templates, tokenizer.facts.special_tokens)
+            return cls(tokenizer.facts.chat_templates, tokenizer.facts.special_tokens, advice=advice)
         try:
             return cls({"default": read_template(path)}, tokenizer.facts.special_tokens)
         except ModelError as error:
@@ -58,6 +63,10 @@ class ChatTemplate:
         """Compiles the templates, where there are any, so that no request has to. Raises ModelError when one is not jinja."""
         if self.sources:
             _ = self.compiled
+
+    def require(self) -> None:
+        """Raises RequestError when there is none that renders a conversation, ModelError when one is not jinja."""
+        self._choose(with_tools=False)
 
     def variables(self, with_tools: bool = False) -> frozenset[str]:
         """The names that the template may read from outside: `tools`, `documents`, `enable_thinking`, ... Empty without a template."""
@@ -79,30 +88,29 @@ class ChatTemplate:
                 param="continue_final_message",
             )
         check_names(template_kwargs)
-        chosen = self._choose(tools is not None)
-        form = chosen.form
-        shaped = for_template(messages, form)
-        ending = Ending(shaped) if continue_final_message else None
+        calls = has_calls(messages)
+        chosen = self._choose(tools is not None or calls)
+        if tools is None and calls and "tool_use" in self.compiled:  # which goes through them
+            tools = []
         variables = {
             **self._special_tokens, **template_kwargs,
-            "messages": shaped if ending is None else ending.messages,
             "tools": None if tools is None else [{key: value for key, value in tool.items() if key != "cache_control"} for tool in tools],
             "documents": None if documents is None else [dict(document) for document in documents],
             "add_generation_prompt": add_generation_prompt,
         }
-        text = self._run(chosen.template, variables)
+        shaped = fitted(messages, chosen.form, lambda shown: self._run(chosen.template, {**variables, "messages": shown}))
+        ending = Ending(shaped) if continue_final_message else None
+        text = self._run(chosen.template, {**variables, "messages": shaped if ending is None else ending.messages})
         return text if ending is None else ending.cut(text)
 
     def _choose(self, with_tools: bool) -> Compiled:
         if not self.sources:
-            raise RequestError("the model has no chat template: send a prompt to /v1/completions, or start with --chat-template FILE",
-                               param="messages")
+            raise RequestError(f"the model has no chat template: {self._advice}", param="messages")
         compiled = self.compiled
         if with_tools and "tool_use" in compiled:
             return compiled["tool_use"]
         if "default" not in compiled:
-            raise RequestError(f"the model has no default chat template, only {', '.join(compiled)}: start with --chat-template FILE",
-                               param="messages")
+            raise RequestError(f"the model has no default chat template, only {', '.join(compiled)}: {self._advice}", param="messages")
         return compiled["default"]
 
     @cached_property

@@ -1,13 +1,12 @@
 """OpenAI's messages as chat templates expect them. What a template cannot be given is refused, never left out."""
 from __future__ import annotations
 
-import json
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import RequestError
-from penstock.core.strict_json import fault
+from penstock.core.strict_json import DECODER, fault
 
 if TYPE_CHECKING:
     from penstock.serve.text.template_form import TemplateForm
@@ -41,6 +40,10 @@ def for_template(messages: Sequence[Mapping[str, Any]], form: TemplateForm) -> l
     return [with_content(message, form) if form.calls and message.get("tool_calls") else message for message in shaped]
 
 
+def has_calls(messages: Sequence[Mapping[str, Any]]) -> bool:
+    return any(message.get("tool_calls") for message in messages)
+
+
 def shape_content(content: Any, parts: bool, strings: bool, where: str) -> str | list[dict[str, str]]:
     """Content as one string, or as text parts where the template goes through parts."""
     if isinstance(content, str):
@@ -67,7 +70,7 @@ def parsed_arguments(call: Any, where: str) -> Any:
     if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
         return call
     try:
-        arguments = json.loads(function["arguments"] or "{}")
+        arguments = DECODER.decode(function["arguments"] or "{}")
     except (ValueError, RecursionError) as error:
         raise RequestError(f"{where}.function.arguments is not JSON that can be read: {fault(error)}", param="messages") from None
     if not isinstance(arguments, dict):

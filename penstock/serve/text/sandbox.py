@@ -1,13 +1,16 @@
 """The jinja2 environment that chat templates run in: what transformers offers to templates, and limits on what they may use up.
 
 Imported only when a template is used. Templates come from strangers: the sandbox keeps them from Python's internals, `range`
-from endless loops, `Sandbox` from values of absurd size. A loop that neither prints nor grows anything cannot be stopped.
+from endless loops, `Sandbox` from operators and methods of strings that make values of absurd size. What filters make, and a loop that
+neither prints nor grows anything, cannot be stopped.
 """
 import json
+import re
 from datetime import datetime
 from typing import Any
 
 from jinja2 import Environment, TemplateError, nodes
+from jinja2.compiler import CodeGenerator, Frame
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
@@ -16,18 +19,40 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
 MAX_LENGTH = 64 << 20  # characters of a string, items of a list
-MAX_BITS = 4096  # of an integer power
+MAX_BITS = 4096  # of an integer product or power
+NUMBER = re.compile("[0-9]+")
+
+
+class Joins(CodeGenerator):
+    """`~` by way of `Sandbox.join`."""
+
+    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:
+        self.write("environment.join((")
+        for part in node.nodes:
+            self.visit(part, frame)
+            self.write(", ")
+        self.write("))")
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """Refuses sums, products and powers beyond MAX_LENGTH and MAX_BITS."""
+    """Refuses what would be larger than MAX_LENGTH or MAX_BITS."""
 
-    intercepted_binops = frozenset({"+", "*", "**"})
+    intercepted_binops = frozenset({"+", "*", "**", "%"})
+    code_generator_class = Joins
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        if size_of(operator, left, right) > MAX_LENGTH:
-            raise SecurityError(f"a chat template must not make values of more than {MAX_LENGTH} items")
+        check_size(size_of(operator, left, right))
         return super().call_binop(context, operator, left, right)
+
+    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(getattr(__obj, "__self__", None), str):
+            check_size(max([value for value in (*args, *kwargs.values()) if isinstance(value, int)], default=0))
+        return super().call(__context, __obj, *args, **kwargs)
+
+    def join(self, values: tuple[Any, ...]) -> str:
+        texts = [str(value) for value in values]
+        check_size(sum(map(len, texts)))
+        return "".join(texts)
 
 
 class GenerationTag(Extension):
@@ -95,17 +120,32 @@ def check_public(name: Any) -> None:
         raise SecurityError(f"a chat template must not name an attribute {name!r} in a namespace")
 
 
+def check_size(size: int) -> None:
+    if size > MAX_LENGTH:
+        raise SecurityError(f"a chat template must not make values of more than {MAX_LENGTH} items")
+
+
 def size_of(operator: str, left: Any, right: Any) -> int:
-    """Items of the value that the operator would make; 0 where it cannot become large."""
+    """Items of the value that the operator would make, or a lower bound; 0 where it cannot become large."""
+    if operator == "%":
+        return format_width(left, right) if isinstance(left, str) else 0
     if operator == "+":
         return len(left) + len(right) if is_sequence(left) and is_sequence(right) else 0
     if operator == "*":
         if is_sequence(left) and isinstance(right, int):
             return len(left) * right
-        return len(right) * left if is_sequence(right) and isinstance(left, int) else 0
-    if isinstance(left, int) and isinstance(right, int) and abs(left) > 1 and left.bit_length() * right > MAX_BITS:
-        return MAX_LENGTH + 1
-    return 0
+        if is_sequence(right) and isinstance(left, int):
+            return len(right) * left
+    if not isinstance(left, int) or not isinstance(right, int):
+        return 0
+    num_bits = left.bit_length() + right.bit_length() if operator == "*" else left.bit_length() * right if abs(left) > 1 else 0
+    return MAX_LENGTH + 1 if num_bits > MAX_BITS else 0
+
+
+def format_width(text: str, values: Any) -> int:
+    """The largest width that a format may ask for: a number in it or, for `%*d`, among its values."""
+    given = (values if isinstance(values, tuple) else (values,)) if "*" in text else ()
+    return max([*map(int, NUMBER.findall(text)), *(value for value in given if isinstance(value, int))], default=0)
 
 
 def is_sequence(value: Any) -> bool:

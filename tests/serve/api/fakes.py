@@ -62,7 +62,7 @@ class BarParser:
 
     markup = ()
 
-    def __init__(self, prompt: str, continued: str) -> None:
+    def __init__(self, prompt: str, continued: str, calls: tuple[str, ...]) -> None:
         self.answer_at: int | None = None
         self._num_pushed = 0
 

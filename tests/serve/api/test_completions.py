@@ -196,12 +196,14 @@ def test_values_that_cannot_be_obeyed_are_refused_by_name(http: httpx.Client, se
 
 def test_the_defaults_of_the_checkpoint_hold_where_a_request_says_nothing() -> None:
     from tests.serve.api.fakes import serve
-    running = serve(parts={"sampling_defaults": {"temperature": 0.6, "top_k": 20}})
+    running = serve(parts={"sampling_defaults": {"temperature": 0.6, "top_k": 20, "repetition_penalty": 1.05}})
     try:
-        for body, expected in (({}, (0.6, 20)), ({"temperature": 0, "top_k": 5}, (0, 5)), ({"beam_width": 2}, (1, 0))):
+        for body, expected in (
+            ({}, (0.6, 20, 1.05)), ({"temperature": 0, "top_k": 5, "repetition_penalty": 1}, (0, 5, 1)), ({"beam_width": 2}, (1, 0, 1.05)),
+            ({"use_beam_search": True, "n": 2}, (1, 0, 1.05))):
             complete(running.client, **body)
             params = running.engine.requests[-1].params
-            assert (params.temperature, params.top_k) == expected
+            assert (params.temperature, params.top_k, params.repetition_penalty) == expected
     finally:
         running.stop()
 

@@ -1,4 +1,5 @@
 import contextlib
+import errno
 import json
 import socket
 from collections.abc import Iterator
@@ -10,7 +11,9 @@ import pytest
 from penstock.core.config import ServerConfig
 from penstock.core.errors import OverloadedError, PenstockError, UsageError
 from penstock.serve.api.limits import Intake, Limits, check_bind
-from penstock.serve.api.server import bind
+from penstock.serve.api.server import bind, listen
+from penstock.study.doctor import network
+from penstock.study.doctor.examine import this_host
 from tests.serve.api.fakes import Running, serve, wait_for
 from tests.started import has_ipv6
 
@@ -88,6 +91,36 @@ def test_a_port_that_is_taken_is_said_to_be() -> None:
         port = first.getsockname()[1]
         with pytest.raises(PenstockError, match=f"port {port}.*--port"):
             bind(ServerConfig(port=port))
+
+
+def test_a_port_is_taken_while_the_server_still_loads() -> None:
+    with bind(ServerConfig(port=0)) as first:
+        port = first.getsockname()[1]
+        with pytest.raises(PenstockError, match=f"port {port}.*--port"):
+            bind(ServerConfig(port=port))
+        assert network.port(this_host(), port).details["free"] is False
+        listen(first, ServerConfig(port=port))
+
+
+def test_a_port_of_which_connections_have_not_faded_yet_is_listened_on() -> None:
+    with bind(ServerConfig(port=0)) as first:
+        port = first.getsockname()[1]
+        listen(first, ServerConfig(port=port))
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            first.accept()[0].close()
+            assert client.recv(1) == b""
+    with bind(ServerConfig(port=port)) as again:
+        listen(again, ServerConfig(port=port))
+
+
+def test_a_port_that_is_taken_in_the_last_moment_is_said_to_be() -> None:
+    class Late:
+        def setsockopt(self, *_: int) -> None:
+            raise OSError(errno.EADDRINUSE, "Address already in use")
+
+    late: Any = Late()
+    with pytest.raises(PenstockError, match="^cannot listen on 127.0.0.1 port 8000: Address already in use; choose another with --port$"):
+        listen(late, ServerConfig())
 
 
 @pytest.mark.parametrize("streamed", [False, True])

@@ -44,6 +44,16 @@ def test_markup_of_special_tokens_is_read_and_other_special_tokens_are_not_shown
     assert answer["usage"]["completion_tokens_details"]["reasoning_tokens"] == len(thought)
 
 
+@pytest.mark.parametrize("called", [True, False])
+def test_a_call_is_not_lost_in_a_thought_that_has_no_end(server: Running, called: bool) -> None:
+    server.engine.script = SCRIPT.replace("</think>", "")
+    answer = chat(server, **({"tools": TOOLS} if called else {}))
+    (choice,) = answer["choices"]
+    assert (choice["finish_reason"], "tool_calls" in choice["message"]) == (("tool_calls", True) if called else ("stop", False))
+    assert choice["message"]["reasoning_content"].startswith("Hm, a fox.It is.") and not choice["message"]["content"]
+    assert 0 < answer["usage"]["completion_tokens_details"]["reasoning_tokens"] <= answer["usage"]["completion_tokens"] - 10 * called
+
+
 def test_streams_show_no_more(server: Running) -> None:
     server.engine.script = SCRIPT
     text = server.client.post("/v1/chat/completions", json={"messages": [USER], "tools": TOOLS, "stream": True}).text

@@ -1,6 +1,12 @@
-"""`usage` of an answer."""
+"""`usage` of an answer, and its score."""
+import math
+
+import pytest
+
 from penstock.core.drafting import Drafting
-from penstock.serve.api.usage import response_usage, usage_object
+from penstock.core.errors import RequestError
+from penstock.core.types import Score
+from penstock.serve.api.usage import response_usage, score_object, usage_object
 from penstock.serve.engine.requests import Usage
 
 
@@ -32,3 +38,12 @@ def test_responses_have_the_same_figures_under_other_names() -> None:
         "output_tokens_details": {"reasoning_tokens": 4, "accepted_prediction_tokens": 3, "rejected_prediction_tokens": 1},
         "total_tokens": 17, "cache_creation_input_tokens": 2, "cache_read_input_tokens": 3}
     assert "drafts" not in response_usage(Usage(3, 4), 0)
+
+
+def test_a_score_is_told_as_json_can_say_it() -> None:
+    assert score_object(Score(-1e5, {"extracted": None})) == {"value": -1e5, "extracted": None}
+    assert score_object(Score(-math.inf)) == {"value": -9999.0}
+    for value in (math.nan, math.inf):
+        with pytest.raises(RequestError, match=f"the model gave a log-probability of {value}") as raised:
+            score_object(Score(value))
+        assert raised.value.status == 500

@@ -59,11 +59,13 @@ def as_openai(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def oracle(source: str, messages: list[dict[str, Any]], tools: Any = None, **options: Any) -> str | None:
-    """transformers' rendering; None when it refuses."""
+    """transformers' rendering; None when it refuses, or passes over calls or their results."""
     try:
-        return str(THEIRS.apply_chat_template(messages, tools=tools, chat_template=source, tokenize=False, **options))
+        text = str(THEIRS.apply_chat_template(messages, tools=tools, chat_template=source, tokenize=False, **options))
     except Exception:
         return None
+    shows = {"tool_calls": '"days": 2', "tool_call_id": "degrees"}
+    return text if all(shown in text for key, shown in shows.items() if any(key in message for message in messages)) else None
 
 
 def check_same(source: str, messages: list[dict[str, Any]], tools: Any = None, **options: Any) -> str | None:
@@ -120,7 +122,7 @@ def test_an_open_last_message_in_parts() -> None:
 
 @pytest.mark.parametrize(("source", "messages"), [
     ("{{ messages[0].content }}", [USER, ASSISTANT]),
-    (templates.PHI3, [USER, CALLING]),
+    (templates.CHATML_TOOLS, [USER, CALLING]),
 ])
 def test_what_cannot_be_gone_on_with_is_refused(source: str, messages: list[dict[str, Any]]) -> None:
     with pytest.raises(RequestError) as refused:
@@ -178,6 +180,8 @@ def test_arguments_stay_text_where_the_template_writes_them_itself() -> None:
     ({"role": "assistant", "tool_calls": [{"function": {"arguments": "{oops"}}]}, r"messages\[1\].tool_calls\[0\].*JSON that can be read"),
     ({"role": "assistant", "tool_calls": [{"function": {"arguments": f'{{"a": {"1" * 5000}}}'}}]}, "a number has too many digits"),
     ({"role": "assistant", "tool_calls": [{"function": {"arguments": "[1]"}}]}, "not a JSON object"),
+    ({"role": "assistant", "tool_calls": [{"function": {"arguments": '{"a": 1, "a": 2}'}}]}, "'a' stands twice"),
+    ({"role": "assistant", "tool_calls": [{"function": {"arguments": '{"a": NaN}'}}]}, "NaN is no JSON number"),
 ])
 def test_what_a_template_cannot_be_given_is_refused(message: dict[str, Any], says: str) -> None:
     with pytest.raises(RequestError, match=says) as refused:
@@ -263,6 +267,11 @@ def test_variables_of_the_request_win_but_not_over_its_fields() -> None:
     ("{{ 'x' * 100000000 }}", "more than"),
     ("{{ 100000000 * [1] }}", "more than"),
     ("{{ 10 ** (10 ** 8) }}", "more than"),
+    ("{% set ns = namespace(n=9) %}{% for i in range(40) %}{% set ns.n = ns.n * ns.n %}{% endfor %}", "more than"),
+    ("{{ '%100000000d' % 1 }}", "more than"),
+    ("{{ '%*d' % (100000000, 1) }}", "more than"),
+    ("{{ 'x'.center(width=100000000) }}", "more than"),
+    ("{% set ns = namespace(s='xxxxxxxx') %}{% for i in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}", "more than"),
     ("{% set ns = namespace(s='xxxxxxxx') %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}{% endfor %}", "more than"),
     ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "cannot render"),
 ])

@@ -19,6 +19,7 @@ from penstock.serve.api.structure import Asked as Structure
 from penstock.serve.api.structure import check_keys, of_format, read_structure
 from penstock.serve.api.values import Values, show
 from penstock.serve.api.wish import Wish, wish_of
+from penstock.serve.text.messages import has_calls
 
 LOGPROBS = "message.output_text.logprobs"
 HARMLESS = (  # of items that do not occur here, or come with nothing left out
@@ -80,7 +81,8 @@ def with_effort(desk: Desk, body: Mapping[str, Any], conversation: Conversation)
     effort, name = Values(given, "reasoning.").text("effort", None), "reasoning_effort"
     if effort is None:
         return conversation
-    if name not in desk.parts.chat_template.variables(conversation.calling.shown is not None):
+    with_tools = conversation.calling.shown is not None or has_calls(conversation.messages)
+    if name not in desk.parts.chat_template.variables(with_tools):
         message = "reasoning.effort is not supported: this model's chat template does not read it"
         raise RequestError(message, param="reasoning.effort", code="unsupported_parameter")
     if name in conversation.variables:

@@ -8,8 +8,9 @@
         # Lark rules of `reasoning`, which comes before a text that follows a grammar, and `before_calls`, which comes before what a tool
         # parser's rules are of; `special`: see tools.rules.Wanted
         def rules(cls, prompt: str, special: Callable[[str], int | None] = ..., continued: str = "") -> str
-        # the rendered prompt, which may already have opened the reasoning; of the message that the answer continues, if any, the text
-        def __init__(self, prompt: str = "", continued: str = "")
+        # the rendered prompt, which may already have opened the reasoning; of the message that the answer continues, if any, the text;
+        # where the model may call functions, the tool parser's `openings`, at which a thought that has no end is over
+        def __init__(self, prompt: str = "", continued: str = "", calls: tuple[str, ...] = ())
         answer_at: int | None                    # characters before the answer: reasoning and its tags; None: it has not begun
         def push(self, text: str) -> list[Event]                 # ReasoningDelta, ContentDelta
         def finish(self) -> list[Event]
@@ -22,4 +23,5 @@ from penstock.core.registry import Table
 TABLE = Table("reasoning parser", {
     "think": "penstock.serve.text.reasoning.think:ThinkParser",
     "harmony": "penstock.serve.text.reasoning.harmony:HarmonyParser",
+    "mistral": "penstock.serve.text.reasoning.mistral:MistralThinkParser",
 })

@@ -35,7 +35,8 @@ class HarmonyParser(StateReader):
 
     markup: ClassVar[tuple[str, ...]] = MARKUP
 
-    def __init__(self, prompt: str = "", continued: str = "") -> None:
+    def __init__(self, prompt: str = "", continued: str = "", calls: tuple[str, ...] = ()) -> None:
+        """`calls` end no thought: here they are messages of their own."""
         header = open_message(prompt)
         super().__init__(self._read_start if header is None else self._read_message)
         self._thinks = header is not None and is_analysis(header)

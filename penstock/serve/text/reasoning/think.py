@@ -6,20 +6,20 @@ from penstock.serve.text.answer import ContentDelta, Event, ReasoningDelta
 from penstock.serve.text.markup import StateReader, find_tag
 from penstock.serve.text.tools.rules import Wanted
 
-OPEN, CLOSE = "<think>", "</think>"
-
 
 class ThinkParser(StateReader):
     """Reasoning begins with the answer's first word or was opened by the prompt's last; a tag further on is ordinary text.
 
-    An answer that ends before its reasoning does has no content.
+    A call that begins before its end ends it. An answer that ends before its reasoning does has no content.
     """
 
-    markup: ClassVar[tuple[str, ...]] = (OPEN, CLOSE)
+    markup: ClassVar[tuple[str, ...]] = ("<think>", "</think>")  # the opening and the closing tag
 
-    def __init__(self, prompt: str = "", continued: str = "") -> None:
+    def __init__(self, prompt: str = "", continued: str = "", calls: tuple[str, ...] = ()) -> None:
         super().__init__(self._read_start)
-        thought = open_thought(prompt, continued)
+        self._open, close = self.markup
+        self._ends = (close, *calls)
+        thought = self._open_thought(prompt, continued)
         self._opened = thought is not None
         self._goes_on = bool(thought and thought.strip())  # and white space belongs to the thought
         self._begun = False  # whether the reasoning, or after it the content, has shown anything
@@ -28,15 +28,15 @@ class ThinkParser(StateReader):
 
     @classmethod
     def suits(cls, template: str) -> bool:
-        return OPEN in template or CLOSE in template
+        return any(tag in template for tag in cls.markup)
 
     @classmethod
     def rules(cls, prompt: str, special: Callable[[str], int | None] = lambda text: None, continued: str = "") -> str:
-        mark = Wanted([], False, special)
-        thought = f"({mark.tag(OPEN)} thought)?" if open_thought(prompt, continued) is None else "thought"
+        mark, (opening, close) = Wanted([], False, special), cls.markup
+        thought = f"({mark.tag(opening)} thought)?" if cls._open_thought(prompt, continued) is None else "thought"
         return "\n".join([
             f"reasoning: {thought} GAP?", "before_calls: reasoning", "GAP: /[ \\t\\r\\n]{1,8}/",
-            *(line.replace("TEXT", "THOUGHT") for line in mark.until(CLOSE, "thought"))])
+            *(line.replace("TEXT", "THOUGHT") for line in mark.until(close, "thought"))])
 
     def finish(self) -> list[Event]:
         if self._read == self._read_start and not self._opened:
@@ -53,11 +53,11 @@ class ThinkParser(StateReader):
         begun = self._waiting + text if self._waiting else text.lstrip()
         self._blank.append(text[: len(self._waiting) + len(text) - len(begun)])
         self._waiting = ""
-        if begun.startswith(OPEN):
+        if begun.startswith(self._open):
             self._read = self._read_reasoning
             self._blank.clear()
-            return begun.removeprefix(OPEN)
-        if OPEN.startswith(begun):
+            return begun.removeprefix(self._open)
+        if self._open.startswith(begun):
             self._waiting = begun
             return ""
         self._read = self._read_reasoning if self._opened else self._read_content
@@ -68,7 +68,7 @@ class ThinkParser(StateReader):
         return text
 
     def _read_reasoning(self, text: str, events: list[Event]) -> str:
-        found = find_tag(self._waiting + text, (CLOSE,))
+        found = find_tag(self._waiting + text, self._ends)
         shown = found.before.rstrip()
         blank = found.before[len(shown) :]
         shown = shown if self._begun else shown.lstrip()
@@ -84,8 +84,9 @@ class ThinkParser(StateReader):
         self._blank.clear()
         self._waiting, self._begun = "", False
         self._read = self._read_content
-        self.answer_at = self._num_pushed - len(found.after)
-        return found.after
+        answer = found.after if found.tag == self._ends[0] else found.tag + found.after
+        self.answer_at = self._num_pushed - len(answer)
+        return answer
 
     def _read_content(self, text: str, events: list[Event]) -> str:
         shown = text if self._begun else text.lstrip()
@@ -94,10 +95,10 @@ class ThinkParser(StateReader):
             self._begun = True
         return ""
 
-
-def open_thought(prompt: str, continued: str) -> str | None:
-    """What has been said of the thought that an answer goes on with; None where it goes on with none."""
-    begun = continued.lstrip()
-    if begun.startswith(OPEN) and CLOSE not in begun:
-        return begun.removeprefix(OPEN)
-    return "" if prompt.rstrip().endswith(OPEN) else None
+    @classmethod
+    def _open_thought(cls, prompt: str, continued: str) -> str | None:
+        """What has been said of the thought that an answer goes on with; None where it goes on with none."""
+        (opening, close), begun = cls.markup, continued.lstrip()
+        if begun.startswith(opening) and close not in begun:
+            return begun.removeprefix(opening)
+        return "" if prompt.rstrip().endswith(opening) else None

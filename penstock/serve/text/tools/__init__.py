@@ -2,6 +2,7 @@
 
     class ToolParser:
         markup: ClassVar[tuple[str, ...]]        # tags that the text must come with, also where they are special tokens
+        openings: ClassVar[tuple[str, ...]]      # what calls and nothing else begin with, if there is such a thing
         @classmethod
         def suits(cls, template: str) -> bool    # whether a chat template's source asks for this format
         @classmethod

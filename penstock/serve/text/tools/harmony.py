@@ -3,7 +3,7 @@ from typing import ClassVar
 
 from penstock.compute.decoding.grammar.syntax import literal
 from penstock.serve.text.answer import Event
-from penstock.serve.text.calls import CallReader, NewId, new_call_id
+from penstock.serve.text.calls import EMPTY, CallReader, NewId, new_call_id
 from penstock.serve.text.harmony import (
     ASSISTANT,
     CALL,
@@ -21,21 +21,23 @@ from penstock.serve.text.harmony import (
     START,
     called_by,
 )
-from penstock.serve.text.json_object import State
+from penstock.serve.text.json_object import BLANK, State
 from penstock.serve.text.markup import ContentWriter, StateReader, find_tag
 from penstock.serve.text.tools.rules import Function, Wanted
 
 
 class HarmonyCallParser(StateReader):
     """Other messages stay as they are: the reasoning parser `harmony`, which comes first, takes their markup away. The tag that ends a
-    call may be missing, as it is where the token ends the answer."""
+    call may be missing, as it is where the token ends the answer. A call with an empty body has no arguments."""
 
     markup: ClassVar[tuple[str, ...]] = MARKUP
+    openings: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, new_id: NewId = new_call_id, sure: bool = False) -> None:
         super().__init__(self._read_start)
         self._content = ContentWriter()
         self._calls = CallReader(new_id, self._content, sure=sure)
+        self._sure = sure
         self._opening = ""  # what the header begins with
         self._closing = False  # whether a tag that ends a call is due
 
@@ -59,7 +61,10 @@ class HarmonyCallParser(StateReader):
             *wanted.until(END, "preamble")])
 
     def finish(self) -> list[Event]:
-        events = [*self._content.write(self._opening + self._waiting), *self._calls.finish()]
+        events: list[Event] = []
+        if self._read == self._read_body and not self._sure and not self._waiting.strip(BLANK):
+            events, self._waiting = self._calls.read(EMPTY).events, ""
+        events += [*self._calls.finish(), *self._content.write(self._opening + self._waiting)]
         if self._calls.num_calls:
             self._content.trim()
         return [*events, *self._content.finish()]
@@ -102,12 +107,26 @@ class HarmonyCallParser(StateReader):
         opening, self._opening = self._opening, ""
         name = called_by(opening + found.before) if found.tag == MESSAGE and fits else None
         if name is not None:
-            self._read = self._read_call
+            self._read = self._read_body
             self._calls.begin(opening + found.before + MESSAGE, name)
             return found.after
         self._read = self._read_content
         events += self._content.write(opening)
         return found.before + (found.tag or "") + found.after
+
+    def _read_body(self, text: str, events: list[Event]) -> str:
+        """Up to what shows that it is not empty, or that it is."""
+        text, self._waiting = self._waiting + text, ""
+        body = text.lstrip(BLANK)
+        if body.startswith(ENDS):
+            events += self._calls.read(EMPTY).events
+            self._read, self._closing = self._read_content, True
+            return body
+        if len(text) <= MAX_HEADER and any(end.startswith(body) for end in ENDS):
+            self._waiting = text
+            return ""
+        self._read = self._read_call
+        return text
 
     def _read_call(self, text: str, events: list[Event]) -> str:
         reading = self._calls.read(text)

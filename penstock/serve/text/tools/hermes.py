@@ -16,6 +16,7 @@ class HermesParser:
     """The closing tag may be missing; text between a call's last brace and its closing tag is content."""
 
     markup: ClassVar[tuple[str, ...]] = (OPEN, CLOSE)
+    openings: ClassVar[tuple[str, ...]] = (OPEN + "{", OPEN + "\n{")
 
     def __init__(self, new_id: NewId = new_call_id, sure: bool = False) -> None:
         self._content = ContentWriter()

@@ -17,6 +17,7 @@ class Llama3JsonParser:
     """Without any markup, JSON that has other keys than a call's is an ordinary answer. After the last call everything is content."""
 
     markup: ClassVar[tuple[str, ...]] = ()
+    openings: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, new_id: NewId = new_call_id, sure: bool = False) -> None:
         self._content = ContentWriter()

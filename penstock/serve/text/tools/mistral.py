@@ -27,6 +27,7 @@ class MistralParser(StateReader):
     """Its tags are special tokens."""
 
     markup: ClassVar[tuple[str, ...]] = (TAG, CALL_ID, ARGS)
+    openings: ClassVar[tuple[str, ...]] = (TAG,)
 
     def __init__(self, new_id: NewId = new_call_id, sure: bool = False) -> None:
         super().__init__(self._read_content)

@@ -39,6 +39,7 @@ class PythonicParser:
     """
 
     markup: ClassVar[tuple[str, ...]] = ()
+    openings: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, new_id: NewId = new_call_id, sure: bool = False) -> None:
         """`sure`: a list that has begun is one of calls, so that what is cut off of it is no content; half of a call cannot be told as

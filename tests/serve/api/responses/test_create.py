@@ -149,7 +149,7 @@ BAD = {"type": "array", "uniqueItems": True}
     ("metadata", "at most 16", {"metadata": {str(at): "" for at in range(17)}}), ("metadata", "strings", {"metadata": {"a": 1}}),
     ("metadata", "512", {"metadata": {"a": "x" * 513}}), ("metadata", "64", {"metadata": {"x" * 65: ""}}),
     ("background", "waits", {"background": True}), ("conversation", "previous_response_id", {"conversation": "conv_1"}),
-    ("truncation", "left out of a prompt", {"truncation": "auto"}), ("store", "true or false", {"store": "no"}),
+    ("truncation", "prompts are never cut", {"truncation": "auto"}), ("store", "true or false", {"store": "no"}),
     ("instructions", "a string", {"instructions": ["x"]}), ("previous_response_id", "a string", {"previous_response_id": 5}),
     ("max_tokens", "use max_output_tokens", {"max_tokens": 5}), ("response_format", "use text.format", {"response_format": {}}),
     ("slo", "needs max_output_tokens", {"slo": "e2e=1s", "max_output_tokens": None}),

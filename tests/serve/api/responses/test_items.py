@@ -5,7 +5,7 @@ import pytest
 from penstock.core.errors import RequestError
 from penstock.serve.api.responses.items import read_items
 from penstock.serve.api.responses.transcript import transcribed
-from tests.serve.api.fakes import Running
+from tests.serve.api.fakes import FakeEngine, Running, serve, tiny_tokenizer
 from tests.serve.api.responses.asking import CALL, LOOK, PATH, ask, prompt_of, refused, stream
 
 ASKED = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "look!"}]}
@@ -114,6 +114,20 @@ def test_an_output_may_come_before_no_call_of_its_own(server: Running) -> None:
     assert refused(server, input=[SEEN, CALLED])[0] == "input[0].call_id"
     ask(server, input=[CALLED, {**SEEN, "output": [{"type": "input_text", "text": "a fox"}]}])
     assert "<tool>a fox</tool>" in prompt_of(server)
+
+
+def test_instructions_and_a_developers_item_both_show_in_a_template_that_has_one_system_message() -> None:
+    template = "{{ messages[0].content }}{% for m in messages[1:] if m.role == 'user' %}|{{ m.content }}{% endfor %}"
+    running = serve(FakeEngine(tiny_tokenizer(template)))
+    try:
+        ask(running, instructions="be kind", input=[{"role": "developer", "content": "be brief"}, ASKED])
+        assert prompt_of(running) == "be kind\n\nbe brief|look!"
+        param, message = refused(running, instructions="be kind", input=[ASKED, {"role": "system", "content": "be brief"}])
+        assert param == "input" and message.startswith("input[1].content cannot be given to this model")
+        _, message = refused(running, input=[ASKED, CALLED, SEEN])
+        assert message.startswith("input[1].tool_calls[0] cannot be given to this model")
+    finally:
+        running.stop()
 
 
 def test_marks_are_obeyed_and_faulty_ones_named(server: Running) -> None:

@@ -10,8 +10,10 @@ from penstock.compute.decoding.grammar.compiler import Compiler
 from penstock.compute.decoding.grammar.vocabulary import Vocabulary
 from penstock.core.types import Rules, StructuredOutputsParams
 from penstock.serve.text.answer import Answer, AnswerParser, ContentDelta, ReasoningDelta
+from penstock.serve.text.reasoning.mistral import MistralThinkParser
 from penstock.serve.text.reasoning.think import ThinkParser
 from penstock.serve.text.tools.hermes import HermesParser
+from penstock.serve.text.tools.mistral import MistralParser
 from tests.compute.decoding.grammar.tokens import MAX_LEN, SIZE, matcher_of, write
 from tests.serve.text.marked import Marked
 from tests.serve.text.tools.reading import call, cuts, numbered, pieces, pushed, read
@@ -34,7 +36,7 @@ def test_any_cut_gives_the_same_answer(text: str, at: list[int], prompt: str) ->
 @given(answers, cuts, st.sampled_from(["", OPENED]))
 def test_with_tools_any_cut_gives_the_same_answer(text: str, at: list[int], prompt: str) -> None:
     def both() -> AnswerParser:
-        return AnswerParser(ThinkParser(prompt), HermesParser(numbered()))
+        return AnswerParser(ThinkParser(prompt, "", HermesParser.openings), HermesParser(numbered()))
 
     assert read(both(), *pieces(text, at)) == read(both(), text)
 
@@ -63,7 +65,7 @@ def test_what_is_reasoning_and_what_is_the_answer(prompt: str, text: str, reason
 @settings(max_examples=300)
 @given(answers, cuts, st.sampled_from(["", OPENED]))
 def test_where_the_answer_begins_is_known_as_its_text_is(text: str, at: list[int], prompt: str) -> None:
-    whole, cut = ThinkParser(prompt), ThinkParser(prompt)
+    whole, cut = (ThinkParser(prompt, "", HermesParser.openings) for _ in range(2))
     answer = read(whole, text)
     assert read(cut, *pieces(text, at)) == answer and cut.answer_at == whole.answer_at
     assert answer.content is None or whole.answer_at is not None
@@ -104,6 +106,23 @@ def test_calls_are_looked_for_in_the_answer_only() -> None:
     text = f"<think>I could {CALL}</think>\n{CALL}"
     answer = read(AnswerParser(ThinkParser(), HermesParser(numbered())), text)
     assert answer == Answer(None, f"I could {CALL}", (call(0, "f", "{}"),))
+
+
+@pytest.mark.parametrize("gap", ["", "\n"])
+@pytest.mark.parametrize(("prompt", "before"), [("", "<think>"), (OPENED, "")])
+def test_a_call_ends_a_thought_that_has_no_end(prompt: str, before: str, gap: str) -> None:
+    parser = AnswerParser(ThinkParser(prompt, "", HermesParser.openings), HermesParser(numbered()))
+    text = f'{before}I need <tool_call> tags.\n<tool_call>{gap}{{"name": "f", "arguments": {{}}}}{gap}</tool_call>'
+    assert read(parser, text) == Answer(None, "I need <tool_call> tags.", (call(0, "f", "{}"),))
+    assert read(ThinkParser(prompt), text).content is None  # where no function may be called
+
+
+def test_mistrals_thoughts_have_tags_of_their_own() -> None:
+    text = "[THINK]Hm, <think>.[/THINK]Yes."
+    assert read(MistralThinkParser(), text) == read(MistralThinkParser(), *text) == Answer("Yes.", "Hm, <think>.")
+    calling = AnswerParser(MistralThinkParser("", "", MistralParser.openings), MistralParser(numbered()))
+    assert read(calling, "[THINK]Hm.[TOOL_CALLS]f[ARGS]{}") == Answer(None, "Hm.", (call(0, "f", "{}"),))
+    assert MistralThinkParser.suits("{{ '[THINK]' }}") and not MistralThinkParser.suits("<think>") and not ThinkParser.suits("[THINK]")
 
 
 def test_without_parsers_all_is_content() -> None:

@@ -85,7 +85,20 @@ def test_what_comes_after_a_call_is_content(after: str, content: str | None) -> 
     assert read(both(), f"{IN_CHANNEL}{ROME}<|call|>{after}") == Answer(content, None, (ROME_CALL,))
 
 
-@pytest.mark.parametrize("body", ["", "city: Rome", "[1]", '{"a": }', '{"city": "Ro', "{bad}<|call|> behind", "null"])
+@pytest.mark.parametrize("body", ["", " \n"])
+@pytest.mark.parametrize("end", ["<|call|>", "<|end|>", "", f"<|end|><|start|>assistant{FINAL}"])
+@pytest.mark.parametrize("header", [IN_CHANNEL, IN_ROLE])
+def test_an_empty_body_means_no_arguments(header: str, end: str, body: str) -> None:
+    content = "Sunny." if FINAL in end else None
+    assert read(both(), THOUGHT + header + body + end) == Answer(content, "Hm.", (call(0, "get_weather", "{}"),))
+
+
+def test_a_body_that_was_cut_off_is_not_empty() -> None:
+    assert read(both(), IN_CHANNEL + "<|ca") == Answer(IN_CHANNEL + "<|ca")
+    assert read(both(sure=True), IN_CHANNEL).tool_calls == ()
+
+
+@pytest.mark.parametrize("body", ["city: Rome", "[1]", '{"a": }', '{"city": "Ro', "{bad}<|call|> behind", "null"])
 @pytest.mark.parametrize("header", [IN_CHANNEL, IN_ROLE])
 def test_a_malformed_call_is_given_back(header: str, body: str) -> None:
     assert read(parser(), header + body) == Answer(header + body)
