@@ -11,6 +11,7 @@ from penstock.core.types import SamplingParams, StructuredOutputsParams
 
 _MAX_CHOICES = 128
 _OFF = SamplingParams()
+FILTERS = ("top_k", "top_p", "min_p", "typical_p")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -240,7 +241,7 @@ def _check_search(params: SamplingParams, beam_width: int) -> None:
         raise _refuse("best_of", params.best_of, f"n, which is {params.n}, or left out: a beam search keeps beam_width sequences")
     if params.temperature not in (0, 1):
         raise _refuse("temperature", params.temperature, "0 or 1 with beam_width: a beam search draws nothing")
-    for name in ("top_k", "top_p", "min_p", "typical_p", "stop"):
+    for name in (*FILTERS, "stop"):
         if getattr(params, name) != getattr(_OFF, name):
             off = "left out" if name == "stop" else getattr(_OFF, name)
             raise _refuse(name, getattr(params, name), f"{off} with beam_width: a beam search draws nothing, and ends at tokens")

@@ -15,6 +15,7 @@ from penstock.serve.api.naming import told_id
 from penstock.serve.api.parts import Desk
 from penstock.serve.api.slo import check_bounded, read_objectives
 from penstock.serve.api.values import Values, show
+from penstock.serve.engine.recommended import with_recommended
 from penstock.serve.engine.requests import Request
 
 SAME_NAME = (
@@ -104,8 +105,7 @@ def read_params(desk: Desk, body: Mapping[str, Any], max_tokens: int | None, log
             raise RequestError(f"{name} has {len(given[name])} entries; at most {most} are taken", param=name)
     given |= {"max_tokens": max_tokens, "logprobs": logprobs}
     given |= _beams(body)
-    defaults = {} if given.get("beam_width") else {k: v for k, v in desk.parts.sampling_defaults.items() if k not in given}
-    return SamplingParams(**defaults, **given)
+    return SamplingParams(**with_recommended(desk.parts.sampling_defaults, given))
 
 
 def _beams(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,11 @@
 """`usage` as OpenAI writes it, with Anthropic's two figures for pinned prefixes, and what became of drafts; and a choice's score."""
+import math
 from collections.abc import Iterable
 from typing import Any
 
 from penstock.core.drafting import Drafting, together
 from penstock.core.types import Score
+from penstock.serve.api.logprobs import finite
 from penstock.serve.engine.requests import Usage
 
 
@@ -55,8 +57,8 @@ def drafts_object(drafting: Drafting, num_tokens: int) -> dict[str, Any]:
 
 
 def score_object(score: Score) -> dict[str, Any]:
-    """`choices[].score`, where a scorer was asked for."""
-    return {"value": score.value, **score.details}
+    """`choices[].score`, where a scorer was asked for. Raises RequestError for NaN and infinity, which come of log-probabilities."""
+    return {"value": score.value if math.isfinite(score.value) else finite(score.value), **score.details}
 
 
 def usage_so_far(prompt_tokens: int, completion_tokens: int, num_reasoning: int | None = None) -> dict[str, Any]:

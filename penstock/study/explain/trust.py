@@ -11,6 +11,7 @@ from penstock.study.explain.words import comes_to, short
 
 FAR = 0.15
 LOST = 1.5  # times as much, or as little: a gain over such a figure says nothing
+SEVERAL = 1.5  # sequences that run, to requests that are there: one sequence is not there for longer than its request
 NAMES = {"output_tokens_per_s": "tokens/s", "ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "end-to-end time"}
 GOOD = "tokens/s of requests that keep the objectives"
 # Requests that come on their own come at a rate that is known within 1 / sqrt(n), one standard deviation of n arrivals (Poisson). So is the
@@ -51,7 +52,8 @@ def trust_of(seen: Observed, present: Figures, closed: bool, measure: str) -> Tr
     errors = {name: getattr(present, name) / measured - 1 for name in NAMES if (measured := getattr(seen, name))}
     tally, off = seen.tally, {name: error for name, error in errors.items() if abs(error) > FAR}
     beside = divided(off) if closed and measure in errors and off.keys() <= {"ttft_s", "tpot_s"} else []
-    doubts = (*few(tally.num_requests, tally.wall_s, closed), *([] if beside else far(off)), *unkept(seen.kept_share, present.kept_share))
+    doubts = (*few(tally.num_requests, tally.wall_s, closed), *several(seen), *([] if beside else far(off)),
+              *unkept(seen.kept_share, present.kept_share))
     return Trust(
         tally.num_requests, tally.num_steps, tally.wall_s, errors, doubts, lost(seen, present, measure), tuple(beside))
 
@@ -94,6 +96,15 @@ def lost(seen: Observed, present: Figures, measure: str) -> str | None:
                     "so no lever is judged: mixed traffic in that time, or other programs beside the server, can cause this; "
                     "try again, or for longer (--duration 60)")
     return None
+
+
+def several(seen: Observed) -> list[str]:
+    """Of requests that ask for several answers. How many requests are there is told by Little's law."""
+    there = seen.requests_per_s * (seen.e2e_s or 0.0)
+    if seen.tally.num_requests < LEAST_REQUESTS or not there or seen.tally.mean_running < SEVERAL * there:
+        return []
+    return [f"about {round(seen.tally.mean_running / there)} sequences of each request run at once (n, best_of), but the twin plays one "
+            "with the tokens of all, and takes each for a user's: such traffic cannot be judged"]
 
 
 def listed(errors: Mapping[str, float]) -> str:

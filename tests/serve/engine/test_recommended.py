@@ -7,7 +7,7 @@ import gguf
 import pytest
 
 from penstock.core.errors import ModelError
-from penstock.serve.engine.recommended import recommended
+from penstock.serve.engine.recommended import recommended, with_recommended
 from tests.serve.text.gguf_makers import write
 
 
@@ -20,6 +20,15 @@ def test_what_samples_is_recommended(tmp_path: Path) -> None:
     values = {"temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": None, "eos_token_id": 3}
     assert recommended(folder(tmp_path, do_sample=True, **values)) == {"temperature": 0.6, "top_k": 20, "top_p": 0.95}
     assert recommended(folder(tmp_path, **values)) == recommended(folder(tmp_path)) == {}
+
+
+def test_who_does_not_draw_is_recommended_penalties_alone(tmp_path: Path) -> None:
+    values = {"temperature": 0.7, "repetition_penalty": 1.05}
+    assert recommended(folder(tmp_path, do_sample=True, **values)) == values
+    for without in ({"do_sample": False}, {}):
+        assert recommended(folder(tmp_path, **without, **values)) == {"repetition_penalty": 1.05}
+    assert with_recommended(values, {"beam_width": 4, "n": 2}) == {"repetition_penalty": 1.05, "beam_width": 4, "n": 2}
+    assert with_recommended(values, {"beam_width": None, "temperature": 0.2}) == {**values, "beam_width": None, "temperature": 0.2}
 
 
 @pytest.mark.parametrize("values, said", [

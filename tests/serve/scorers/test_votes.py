@@ -10,7 +10,7 @@ from penstock.serve.scorers import extraction
 from penstock.serve.scorers.allowed import Allowed
 from penstock.serve.scorers.contract import Candidate, Host, Ranked
 from penstock.serve.scorers.extraction import extract
-from penstock.serve.scorers.votes import Votes, VotesOptions
+from penstock.serve.scorers.votes import MAX_REACH, Votes, VotesOptions, reach
 
 HOST = Host("self_consistency", Allowed(()))
 
@@ -23,7 +23,7 @@ def test_the_likeliest_of_the_largest_group_wins() -> None:
     ranked = rank(r"= (\d+)", ("so = 4", -3.0), ("it = 5", -0.1), ("thus = 4", -1.0), ("= 4", -2.0))
     assert [each.place for each in ranked] == [2, 3, 0, 1]
     assert ranked[0].score.value == 3.0 and ranked[0].score.details == {"extracted": "4", "votes": {"4": 3, "5": 1}}
-    assert ranked[-1].score.details["extracted"] == "5"
+    assert [each.score.details for each in ranked[1:]] == [{"extracted": "4"}, {"extracted": "4"}, {"extracted": "5"}]
 
 
 def test_of_groups_of_one_size_the_likelier_answer_wins() -> None:
@@ -34,7 +34,7 @@ def test_of_groups_of_one_size_the_likelier_answer_wins() -> None:
 def test_an_answer_without_a_match_has_no_vote() -> None:
     ranked = rank(r"\d", ("none", -0.1), ("nothing", -0.2), ("7", -5.0))
     assert [each.place for each in ranked] == [2, 0, 1]
-    assert ranked[1].score.value == 0.0 and ranked[1].score.details == {"extracted": None, "votes": {"7": 1}}
+    assert ranked[1].score.value == 0.0 and ranked[1].score.details == {"extracted": None}
 
 
 def test_where_nothing_matches_the_likeliest_answer_wins() -> None:
@@ -63,6 +63,23 @@ def test_what_is_no_pattern_is_refused_before_anything_is_generated(pattern: str
 def test_a_pattern_that_is_too_long_is_refused() -> None:
     with pytest.raises(RequestError, match="has 257 characters; at most 256"):
         Votes(VotesOptions("a" * 257), HOST)
+
+
+@pytest.mark.parametrize(("pattern", "far"), [
+    ("(?i)" + "[\0-\uffff]" * 50, 50 * 0xFFFF), ("(?i)[" + "".join(f"\0-{chr(0xFFFF - at)}" for at in range(5)) + "]", 5 * 0xFFFF - 10),
+    (r"[^-\0-\uffff]" * 5, 5 * 0xFFFF), (r"[\x00-\U0010ffff]" * 5, 5 * 0xFFFF)])
+def test_a_pattern_that_takes_long_to_compile_is_refused(pattern: str, far: int) -> None:
+    """While it is compiled, nobody else is answered."""
+    with pytest.raises(RequestError, match=f"the code points at their ends add up to {far}; at most {MAX_REACH} is") as raised:
+        Votes(VotesOptions(pattern), HOST)
+    assert (raised.value.status, raised.value.param) == (400, "self_consistency.extract")
+
+
+@pytest.mark.parametrize(("pattern", "far"), [
+    ("(?i)" + "[a-z0-9]" * 31, 0), ("[\u3040-\u309f\u30a0-\u30ff\u4e00-\u9fff]", 0x309F + 0x30FF + 0x9FFF),
+    (r"([\u4e00-\u9fff]+)" * 6, 6 * 0x9FFF), ("[а-яё]+" * 30, 30 * ord("я"))])
+def test_ranges_of_letters_are_taken(pattern: str, far: int) -> None:
+    assert reach(pattern) == far <= MAX_REACH and Votes(VotesOptions(pattern), HOST).waits_for
 
 
 @pytest.mark.parametrize(("how", "told", "status"), [

@@ -1,15 +1,18 @@
 """When nothing is promised, because the twin does something else than what was measured."""
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from penstock.core.types import SamplingParams
 from penstock.study.explain.explanation import explain
 from penstock.study.explain.figures import Figures
 from penstock.study.explain.source import Evidence, case_of
 from penstock.study.explain.text import lines
 from penstock.study.explain.trust import LOST, trust_of
 from penstock.study.measure.counters import values_of
+from tests.study.explain import planted as module
 from tests.study.explain.planted import Load, Planted
 from tests.study.explain.test_planted import LEVERS, PLANTED, explained
 
@@ -42,3 +45,16 @@ def test_the_figure_that_counts_decides(model: Path, measure: str, times: dict[s
     assert trust_of(seen, present, False, measure).lost is None
     off = replace(present, **{name: factor * getattr(present, name) for name, factor in times.items()})
     assert (trust_of(seen, off, False, measure).lost is not None) is lost
+
+
+@pytest.mark.parametrize("num", [1, 4])
+def test_requests_for_several_answers_are_not_judged(model: Path, monkeypatch: pytest.MonkeyPatch, num: int) -> None:
+    """Their sequences look like so many users."""
+    monkeypatch.setattr(module, "SamplingParams", partial(SamplingParams, n=num))
+    planted = Planted(model)
+    planted.run(Load(users=2, prompt=16, output=8, seconds=4.0))
+    case = case_of(Evidence(values_of(planted.scrape()), None, planted.state(), "planted"), {}, [])
+    doubts = explain(case, {"speculation": LEVERS["speculation"]}).trust.doubts
+    assert case.traffic.users == 2 * num
+    told = [doubt for doubt in doubts if "sequences of each request run at once" in doubt]
+    assert len(told) == (num > 1) and all(each.startswith("about 4 ") for each in told)

@@ -38,7 +38,7 @@ class Matcher:
         self.alone = True
         self.ended: str | None = None
         self.slow = False
-        self._overdue = False
+        self._overdue: tuple[tuple[int, ...], ...] = ()  # drafts behind which a mask took too long
         self._compiled = compiled
         self._matcher, self._lexer = compiled.begin()
         self._ahead = Ahead(vocabulary.spelling) if compiled.forcing is Forcing.MASKS else None
@@ -65,9 +65,15 @@ class Matcher:
             if self._ahead is not None:
                 self._ahead.take(token)
                 self._odds.take(token)
-        if self._overdue and self.ended is None:
-            self.ended = "abort"
+        if self._overdue:
+            self._end_overdue(tuple(tokens))
         return len(tokens)
+
+    def _end_overdue(self, tokens: tuple[int, ...]) -> None:
+        """Ends the answer if a mask by which one of these was chosen took too long: without drafts, no other masks are computed."""
+        if self.ended is None and any(len(path) < len(tokens) and tokens[: len(path)] == path for path in self._overdue):
+            self.ended = "abort"
+        self._overdue = ()
 
     def fill(self, mask: Array) -> None:
         """Writes the mask of the next token to `mask`, uint32 [width / 32], the lowest bit is the first token's. Releases the GIL."""
@@ -93,7 +99,7 @@ class Matcher:
         seconds = time.thread_time() - began
         self.slow = seconds > SLOW_S
         if seconds > MOST_S:
-            self._overdue = True
+            self._overdue += (tuple(drafts),)
 
     def _write(self, mask: Array) -> None:
         self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)

@@ -24,6 +24,7 @@ from penstock.serve.engine.engine import Listener
 from penstock.serve.engine.ledger import Ledger
 from penstock.serve.engine.loop import Loop
 from penstock.serve.engine.patience import patience_s
+from penstock.serve.engine.recommended import with_recommended
 from penstock.serve.engine.requests import Delta, Request, Usage
 from penstock.serve.engine.state import make_ledger, state_of
 from penstock.serve.run import utilization
@@ -34,6 +35,7 @@ from penstock.study.measure.load import Session
 from penstock.study.measure.samples import Sample
 
 NO_LIMIT = 1 << 30  # requests that may wait: who drives the load sees them wait
+CHOOSING = {"best_of": 1, "scorer": None, "self_consistency": None}  # fields that ask for a choice, and the value that asks for none
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +79,15 @@ class Inside:
         """The wish's further fields are those of SamplingParams. Raises UsageError for another one."""
         check_names(wish.more)
         self._inner, self._watch, self._wish = inner, watch, wish
-        self._more = {**inner.built.sampling_defaults, **wish.more}
+        self._more = with_recommended(inner.built.sampling_defaults, wish.more)
         self._numbers = itertools.count()
 
     @property
     def max_model_len(self) -> int | None:
         return self._inner.built.engine.facts.max_model_len
+
+    def output_of(self, num_output: int | None) -> int | None:
+        return self._wish.output_of(num_output)
 
     def prepare(self, ask: Ask) -> Request:
         built, slo = self._inner.built, self._wish.objectives
@@ -155,11 +160,14 @@ class Inside:
 
 
 def check_names(more: Mapping[str, Any]) -> None:
-    """Raises UsageError for what is no field of SamplingParams."""
+    """Raises UsageError for what is no field of SamplingParams, and for one that only a server obeys."""
     known = {each.name for each in dataclasses.fields(SamplingParams)}
     for name in more:
         if name not in known:
             raise UsageError(f"in process a request has no field {name!r}; it has: {', '.join(sorted(known))}")
+    for name, harmless in CHOOSING.items():
+        if more.get(name) not in (None, harmless):
+            raise UsageError(f"in process nobody chooses among answers: leave {name} out, or bench a server, by its URL")
 
 
 def sampling(more: Mapping[str, Any], num_output: int | None, vocab_size: int) -> SamplingParams:

@@ -1,4 +1,5 @@
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -188,6 +189,24 @@ def test_an_answer_ends_whose_mask_takes_too_long(monkeypatch: pytest.MonkeyPatc
     matcher.fill(masks_of(1)[0])
     assert matcher.ended is None
     assert matcher.take(TOKENS.encode("name")) == 1 and matcher.ended == "abort"
+
+
+@pytest.mark.parametrize("parents", [None, (-1, -1)])
+@pytest.mark.parametrize(("chosen", "ended"), [("the", None), ("a", None), ("k", None), ("aw", "abort"), ("ak", "abort")])
+def test_a_slow_mask_behind_a_draft_counts_where_it_is_used(
+    monkeypatch: pytest.MonkeyPatch, parents: tuple[int, ...] | None, chosen: str, ended: str | None
+) -> None:
+    """Without drafts it would not have been computed."""
+    matcher = at('{"name": "')
+    times = iter([0.0, 0.0, 0.0, 1.0, 1.0, 1.0])  # before and after each mask
+    monkeypatch.setattr(module, "time", SimpleNamespace(thread_time=lambda: next(times)))
+    matcher.fill_along([ord("a"), ord("k")], parents, masks_of(3))
+    tokens = TOKENS.encode(chosen)
+    assert matcher.take(tokens) == len(tokens) and matcher.ended == ended
+    monkeypatch.undo()
+    if ended is None:
+        matcher.fill(masks_of(1)[0])
+        assert matcher.take([ord("k")]) == 1 and matcher.ended is None
 
 
 def test_a_lexer_that_is_full_of_other_answers_is_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:

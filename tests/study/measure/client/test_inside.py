@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from penstock.core.clock import VirtualClock
-from penstock.core.errors import OverloadedError, PenstockError, RequestError
+from penstock.core.errors import OverloadedError, PenstockError, RequestError, UsageError
 from penstock.core.types import SamplingParams
 from penstock.serve.api.metrics import Metrics
 from penstock.serve.engine.loop import Loop
 from penstock.serve.engine.requests import Delta, Gauges, Request, Usage
 from penstock.study.measure.client.inside import Inner, Inside
-from penstock.study.measure.client.openai import Wish
+from penstock.study.measure.client.openai import Ask, Wish
 from penstock.study.measure.client.target import Stopwatch
 from penstock.study.measure.counters import values_of
 from penstock.study.measure.metrics import latencies
@@ -120,3 +120,24 @@ def test_the_metrics_are_told_of_who_gets_no_answer(error: PenstockError, counte
     assert {name: value for name, value in told.items() if name.startswith("penstock_requests_total")} == {
         f'penstock_requests_total{{finish_reason="{counted}"}}': 1.0}
     assert told["penstock_e2e_request_latency_seconds_count"] == 0
+
+
+def params_of(recommended: dict[str, Any], more: dict[str, Any]) -> SamplingParams:
+    """What an engine in this process is asked for."""
+    engine, spec = SimpleNamespace(check=lambda request: None), SimpleNamespace(vocab_size=64)
+    built: Any = SimpleNamespace(engine=engine, spec=spec, sampling_defaults=recommended)
+    inner: Any = Inner(built, None, Metrics(), None)  # type: ignore[arg-type]
+    return Inside(inner, Stopwatch(lambda: 1.0), Wish(more=more)).prepare(Ask((1, 2), num_output=4)).params
+
+
+def test_what_the_makers_of_a_model_recommend_holds_as_it_does_on_a_server() -> None:
+    recommended = {"temperature": 0.7, "top_p": 0.95, "repetition_penalty": 1.05}
+    drawn, searched = (params_of(recommended, more) for more in ({"top_p": 0.5, "best_of": 1}, {"beam_width": 4}))
+    assert (drawn.temperature, drawn.top_p, drawn.repetition_penalty) == (0.7, 0.5, 1.05)
+    assert (searched.beam_width, searched.temperature, searched.top_p, searched.repetition_penalty) == (4, 1.0, 1.0, 1.05)
+
+
+@pytest.mark.parametrize("more", [{"best_of": 4}, {"scorer": {"type": "votes"}}, {"self_consistency": {"n": 3}}])
+def test_what_only_a_server_chooses_is_refused_by_name(more: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=f"in process nobody chooses among answers: leave {next(iter(more))} out, or bench a server"):
+        params_of({}, more)
