@@ -43,6 +43,8 @@ def split(folder: Path) -> tuple[list[str], list[str]]:
     books = sorted(folder.glob("*.txt"))
     if not books:
         raise SystemExit(f"no .txt files in {folder}; pass the folder of books with --corpus")
+    if missing := [name for name in HELD_OUT if name not in {book.stem for book in books}]:
+        raise SystemExit(f"{folder} lacks books that are held out, which may be there under other names: {', '.join(missing)}")
     train: list[str] = []
     held_out: list[str] = []
     for book in books:

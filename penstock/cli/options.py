@@ -97,7 +97,7 @@ def takes(*kinds: type) -> Callable[[Command], Command]:
 
         @functools.wraps(function)
         def command(config: str | None = None, **given: Any) -> None:
-            values = read(config, known, function.__name__.replace("_", "-")) if config else {}
+            values = {} if config is None else read(config, known, function.__name__.replace("_", "-"))
             values |= {name: tuple(value) if isinstance(value, list) else value for name, value in given.items() if value not in (None, [])}
             values = {name: value for name, value in values.items() if not known[name].leaves_out(value)}
             limit_threads(values.get("threads"))
@@ -115,6 +115,8 @@ def takes(*kinds: type) -> Callable[[Command], Command]:
 
 def read(path: str, known: Mapping[str, Option], command: str) -> dict[str, Any]:
     """A TOML file's options, with _ or - in their names. Raises UsageError on a file or a key that cannot be obeyed."""
+    if not path:
+        raise UsageError("--config needs the name of a file, and is empty")
     try:
         with open(path, "rb") as file:
             told = tomllib.load(file)

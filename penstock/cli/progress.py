@@ -21,7 +21,7 @@ class LoadingBar:
         if self._bar is None and done < total and sys.stderr.isatty() and time.monotonic() - self._began_s > PATIENCE_S:
             self._bar = self._draw(total)
         if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=done)
+            self._bar.update(self._bar.task_ids[0], completed=done, total=total)
             if done >= total:
                 self._stop()
 

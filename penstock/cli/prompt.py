@@ -30,10 +30,15 @@ def bytes_of(path: str) -> bytes:
 
 
 def decoded(data: bytes, source: str, example: str) -> str:
-    try:
-        text = re.sub(r"\r?\n\Z", "", data.decode())
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{source} is not UTF-8: byte {error.start} is 0x{data[error.start]:02x}") from None
+    text = re.sub(r"\r?\n\Z", "", as_text(data, source))
     if not text:
         raise UsageError(f"there is no prompt: {source} is empty; give one with -p TEXT, as in: {example}")
     return text
+
+
+def as_text(data: bytes, source: str) -> str:
+    """Raises UsageError for what is not UTF-8."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{source} is not UTF-8: byte {error.start} is 0x{data[error.start]:02x}") from None

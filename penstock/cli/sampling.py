@@ -8,12 +8,14 @@ from penstock.cli.options import option
 from penstock.core.errors import RequestError, UsageError
 from penstock.core.types import SamplingParams
 
+COMPLETION = 256  # tokens of `generate`, where nothing else is said
 ANY_VOCABULARY = 1 << 62  # tokens; what depends on the model's own is checked when it is loaded
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingOptions:
-    max_tokens: int = option(256, "Most tokens to generate")
+    max_tokens: int | None = option(
+        None, f"Most tokens to generate; default: in chat half of what the context leaves, else {COMPLETION} or all that it leaves")
     temperature: float | None = option(None, "Sampling temperature; 0 always takes the likeliest token; default: the model's own, else 1")
     top_p: float | None = option(None, "Sample from the likeliest tokens whose probabilities add up to this")
     top_k: int | None = option(None, "Sample from this many of the likeliest tokens")

@@ -39,7 +39,7 @@ class StructuredOutputsParams:
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How tokens are chosen and when to stop; the words are vLLM's. Checked by `serve/engine/requests.py`."""
+    """How tokens are chosen and when to stop; the words are vLLM's. Checked by `compute/decoding/params.py`."""
 
     n: int = 1
     best_of: int | None = None

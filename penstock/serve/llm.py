@@ -8,26 +8,29 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, get_type_hints
 
 from penstock.compute.decoding.params import check_params
-from penstock.core.config import EngineConfig
+from penstock.core.config import EngineConfig, ServerConfig
 from penstock.core.errors import PenstockError, RequestError, UsageError
 from penstock.core.hardware import Hardware
 from penstock.core.types import Completion, Logprob, Output, SamplingParams, TokenLogprobs
-from penstock.serve.engine.build import build, choose_backend, make_selections
+from penstock.serve.engine.build import build, choose_backend, make_selections, parsers
 from penstock.serve.engine.machine import without_native
 from penstock.serve.engine.requests import Delta, Request, given_up
 from penstock.serve.engine.selection import Selection
 from penstock.serve.engine.utilization import Recorder, shares_of
-from penstock.serve.text.drafted import DraftedText
+from penstock.serve.spans import Span, Spans, with_markup
+from penstock.serve.text.chat import ChatTemplate
 
 log = logging.getLogger("penstock.engine")
 Prompt = str | Mapping[str, Any]
 SCORERS_AT_ONCE = 8
 OnText = Callable[[str], None]
-OnSpan = Callable[[str, bool], None]  # text, whether it was drafted
+OnSpan = Callable[[Span], None]
 OnDelta = Callable[[Delta], None]
+ADVICE = "render the messages yourself, and give the text to generate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,7 @@ class LLM:
         self._recorder = Recorder()
         self._built = build(config, self._recorder, progress, say)
         self._engine = self._built.engine
+        self._chat_template = ChatTemplate.of(self._built.tokenizer, advice=ADVICE)
         self._selections = make_selections(self._built.tokenizer, None)
         self._numbers = itertools.count()
         self._lock = threading.Lock()
@@ -84,6 +88,19 @@ class LLM:
 
     def get_tokenizer(self) -> Any:
         return self._built.tokenizer
+
+    def chat_template(self, path: Path | None, advice: str) -> ChatTemplate:
+        """The one in the file `path`, else the model's own. Raises RequestError, with `advice`, where there is none, ModelError for one
+        that is not jinja, UsageError for a file that cannot be read."""
+        template = ChatTemplate.of(self._built.tokenizer, path, advice)
+        template.require()
+        return template
+
+    def room(self, prompt: Prompt) -> int:
+        """Tokens that the context and the KV cache leave to an answer; less than 1 where the prompt itself does not fit."""
+        config = self._built.resolved.engine
+        _, ids = read_prompt(prompt, self._built.tokenizer, self._engine.facts.vocab_size)
+        return min(config.max_model_len or 0, (config.kv_tokens or 0) + 1) - len(ids)  # the last token's keys and values are never needed
 
     def get_default_sampling_params(self) -> SamplingParams:
         """What the checkpoint's generation_config.json recommends."""
@@ -111,8 +128,7 @@ class LLM:
     def chat(self, messages: Sequence[Any], sampling_params: SamplingParams | None = None) -> list[Output]:
         """One conversation (a list of messages), or a list of conversations."""
         talks = list_talks(messages)
-        template = self._built.chat_template
-        return self.generate([self._rendered(template.render(talk)) for talk in talks], sampling_params)
+        return self.generate([self._rendered(self._chat_template.render(talk)) for talk in talks], sampling_params)
 
     def embed(self, prompts: Prompt | Sequence[Prompt]) -> list[Output]:
         """`Output.embedding`: the last token's hidden state at length one."""
@@ -124,12 +140,19 @@ class LLM:
         return self._timed(self._request(prompt, params), None if on_text is None else by_text(on_text))
 
     def converse(
-        self, messages: Sequence[Mapping[str, Any]], params: SamplingParams, on_span: OnSpan | None = None
+        self, messages: Sequence[Mapping[str, Any]], params: SamplingParams, on_span: OnSpan | None = None,
+        template: ChatTemplate | None = None
     ) -> tuple[Output, Timings]:
-        """The answer to one conversation, its text given to `on_span` as it comes."""
-        request = self._request(self._rendered(self._built.chat_template.render(messages)), params)
-        drafted = DraftedText(self._built.tokenizer, params.skip_special_tokens, request.token_ids)
-        return self._timed(request, None if on_span is None else by_span(on_span, drafted))
+        """The answer to one conversation, given to `on_span` as it comes. The text of the Output is the answer without its reasoning."""
+        template, tokenizer = template or self._chat_template, self._built.tokenizer
+        _, parser = parsers(ServerConfig(), template)
+        params, hidden = with_markup(params, tokenizer, parser)
+        prompt = template.render(messages)
+        request = self._request(self._rendered(prompt), params)
+        spans = Spans(tokenizer, request, None if parser is None else parser(prompt), hidden)
+        output, timings = self._timed(request, by_span(on_span, spans))
+        output.outputs[0].text = spans.content
+        return output, timings
 
     def _rendered(self, text: str) -> Prompt:
         """A rendered template brings its own special tokens."""
@@ -267,10 +290,11 @@ def by_text(on_text: OnText) -> OnDelta:
     return lambda delta: on_text(delta.text) if delta.text else None
 
 
-def by_span(on_span: OnSpan, drafted: DraftedText) -> OnDelta:
+def by_span(on_span: OnSpan | None, spans: Spans) -> OnDelta:
     def take(delta: Delta) -> None:
-        for text, is_draft in drafted.push(delta.token_ids, delta.drafted, delta.text):
-            on_span(text, is_draft)
+        for span in spans.push(delta):
+            if on_span is not None:
+                on_span(span)
 
     return take
 

@@ -1,8 +1,9 @@
 """Stand-ins for what the commands call, so that parsing and printing are tested without a model."""
+import io
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,9 @@ from penstock.cli import run
 from penstock.core.config import EngineConfig
 from penstock.core.drafting import Drafting
 from penstock.core.types import Completion, Logprob, Output, SamplingParams
+from penstock.serve.spans import Span
+
+TEMPLATE = SimpleNamespace(render=lambda messages: "".join([message["content"] for message in messages]))
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,11 @@ class Called:
     params: list[SamplingParams] = field(default_factory=list)
     fail: Exception | None = None
     hardware: Any = "known"
+    room: int = 1000  # characters of a prompt and tokens of its answer
+    template: tuple[Any, str] | None = None  # the file that was asked for, the advice where there is none
+    no_template: Exception | None = None
     drafted: str | None = None  # the piece of the answer that was
+    reasoned: str | None = None  # likewise
     drafting: Drafting = Drafting()
 
 
@@ -48,6 +56,15 @@ def make_llm(called: Called) -> type:
         def get_default_sampling_params(self) -> SamplingParams:
             return SamplingParams(temperature=0.7, top_p=0.9)
 
+        def chat_template(self, path: Any, advice: str) -> Any:
+            called.template = path, advice
+            if called.no_template:
+                raise called.no_template
+            return TEMPLATE
+
+        def room(self, prompt: Any) -> int:
+            return called.room - len(prompt)
+
         def complete(self, prompt: Any, params: SamplingParams, on_text: Callable[[str], None] | None = None) -> tuple[Output, Timings]:
             called.prompts.append(prompt)
             called.params.append(params)
@@ -57,8 +74,11 @@ def make_llm(called: Called) -> type:
                 on_text(piece)
             return self._output(params)
 
-        def converse(self, messages: Any, params: SamplingParams, on_span: Callable[[str, bool], None]) -> tuple[Output, Timings]:
-            return self.complete(messages, params, lambda text: on_span(text, text == called.drafted))
+        def converse(
+            self, messages: Any, params: SamplingParams, on_span: Callable[[Span], None], template: Any
+        ) -> tuple[Output, Timings]:
+            assert template is TEMPLATE
+            return self.complete(messages, params, lambda text: on_span(Span(text, text == called.drafted, text == called.reasoned)))
 
         def _output(self, params: SamplingParams) -> tuple[Output, Timings]:
             rows = [{7: Logprob(-0.5, 1, "Once "), 9: Logprob(-1.5, 2, "Twice ")}, {8: Logprob(-0.25, 1, "more")}]
@@ -75,6 +95,11 @@ def called(monkeypatch: pytest.MonkeyPatch) -> Called:
     module.LLM = make_llm(record)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "penstock.serve.llm", module)
     return record
+
+
+@pytest.fixture
+def pipe(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
+    return lambda data: monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
 
 
 @pytest.fixture

@@ -3,14 +3,12 @@ import dataclasses
 import io
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
 
-from penstock.cli.chat import short
 from penstock.core.config import EngineConfig, ServerConfig
 from penstock.core.drafting import Drafting
 from penstock.core.errors import RequestError
@@ -28,6 +26,14 @@ def test_generate_puts_what_was_given_over_the_models_own_parameters(penstock: A
     penstock("generate rill -p x --temperature 0 --max-tokens 5 --stop a --stop b --seed 3 --ignore-eos".split())
     want = SamplingParams(temperature=0, top_p=0.9, max_tokens=5, stop=("a", "b"), seed=3, ignore_eos=True)
     assert called.params == [want] and called.engine == EngineConfig(model="rill", seed=3)
+
+
+@pytest.mark.parametrize(("room", "most"), [(257, 256), (171, 170), (0, 1)])
+def test_generate_takes_what_the_context_leaves_where_nothing_is_said(penstock: Any, called: Any, room: int, most: int) -> None:
+    called.room = room
+    for given, want in ([], most), (["--max-tokens", "500"], 500):
+        penstock(["generate", "-p", "x", *given])
+        assert called.params.pop().max_tokens == want
 
 
 def test_generate_json_is_one_object(penstock: Any, called: Any) -> None:
@@ -84,10 +90,10 @@ def test_generate_refuses_numbers_of_logprobs_before_it_loads(penstock: Any, cal
     assert status == 2 and err.startswith("error: --logprobs is 21, but must be an integer from 0 to 20") and called.engine is None
 
 
-@pytest.mark.parametrize(("args", "stdin"), [(["generate", "-p", "x"], ""), (["chat"], "x\n")])
+@pytest.mark.parametrize(("args", "stdin"), [(["generate", "-p", "x"], b""), (["chat"], b"x\n")])
 def test_what_this_model_cannot_give_is_told_by_the_flag(
-        penstock: Any, called: Any, monkeypatch: pytest.MonkeyPatch, args: list[str], stdin: str) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        penstock: Any, called: Any, pipe: Any, args: list[str], stdin: bytes) -> None:
+    pipe(stdin)
     called.fail = RequestError("max_tokens is 9999, but the context leaves 20", param="max_tokens")
     status, _, err = penstock([*args, "--max-tokens", "9999"])
     assert (status, err) == (2, "error: --max-tokens is 9999, but the context leaves 20\n")
@@ -101,11 +107,6 @@ class Terminal(io.StringIO):
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", Terminal("never read"))
-
-
-@pytest.fixture
-def pipe(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
-    return lambda data: monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
 
 
 @pytest.mark.parametrize("args", [[], ["-p", "-"], ["-f", "-"], ["--prompt-file", "-"]])
@@ -161,71 +162,6 @@ def test_generate_says_where_the_text_goes(penstock: Any, called: Any, args: lis
 
 def test_commands_without_text_hint_at_none(penstock: Any) -> None:
     assert "-p" not in penstock(["info", "brook", "Once upon"])[2]
-
-
-def test_chat_reads_a_pipe(penstock: Any, called: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("Hello\n\n/system Be brief\nAnd then?\n/reset\nAgain\n/quit\nNever\n"))
-    status, out, _ = penstock(["chat", "--system", "Be kind", "--max-tokens", "2"])
-    user = [[turn["content"] for turn in prompt] for prompt in called.prompts]
-    assert status == 0
-    assert user == [["Be kind", "Hello"], ["Be brief", "Hello", "Once more", "And then?"], ["Be brief", "Again"]]
-    assert out.count("Once more\n[TTFT 0.25 s, 2 tokens, 40.0 tokens/s, cut at --max-tokens 2]\n") == 3
-
-
-@pytest.mark.parametrize(("terminal", "environ", "painted"), [
-    (True, {"TERM": "xterm"}, True), (False, {"TERM": "xterm"}, False), (True, {"TERM": "xterm", "NO_COLOR": "1"}, False),
-    (True, {"TERM": "xterm", "NO_COLOR": ""}, True), (True, {"TERM": "dumb"}, False)])
-def test_chat_colours_drafts_where_colours_are_wanted(
-    penstock: Any, called: Any, monkeypatch: pytest.MonkeyPatch, terminal: bool, environ: dict[str, str], painted: bool
-) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("Hello\n"))
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    for name, value in environ.items():
-        monkeypatch.setenv(name, value)
-    called.drafted, called.drafting = "more", Drafting(1, 2, (1, 1), (1, 0))
-    _, out, _ = penstock(["chat", "--show-drafts"])
-    assert out.startswith("Once \x1b[32mmore\x1b[39m\n" if painted else "Once more\n")
-    assert "2 tokens, 40.0 tokens/s, 1 of 2 drafts accepted, 2.00 tokens per pass (2.00 in those with drafts)" in out
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_chat_that_is_interrupted_leaves_the_terminal_in_its_own_colour(
-        penstock: Any, called: Any, monkeypatch: pytest.MonkeyPatch, terminal: bool) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("Hello\n"))
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    called.fail = KeyboardInterrupt()
-    status, out, _ = penstock(["chat", "--show-drafts"])
-    assert status == 130 and out == ("\x1b[39m" if terminal else "")
-
-
-@pytest.mark.parametrize(("seconds", "said"), [(0.0042, "4.2 ms"), (0.0995, "99.5 ms"), (0.1, "0.10 s"), (12.3, "12.30 s")])
-def test_chat_tells_short_times_in_milliseconds(seconds: float, said: str) -> None:
-    assert short(seconds) == said
-
-
-def test_chat_says_when_there_were_no_drafts_to_show(penstock: Any, called: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("Hello\n"))
-    _, out, err = penstock(["chat", "--show-drafts"])
-    assert "nothing was drafted" in out and "--propose" in err and len(err.splitlines()) == 1
-    monkeypatch.setattr(sys, "stdin", io.StringIO("Hello\n"))
-    assert "drafted" not in penstock(["chat"])[1]
-
-
-def test_chat_through_a_pipe_fails_when_an_answer_does(penstock: Any, called: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("Hello\n"))
-    called.fail = RequestError("2000 tokens do not fit in 1024")
-    assert penstock(["chat"]) == (2, "", "error: 2000 tokens do not fit in 1024\n")
-
-
-def test_chat_by_hand_goes_on_after_an_error(penstock: Any, called: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    typed = iter(["/nonsense", "Hello", "/quit"])
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
-    monkeypatch.setattr("builtins.input", lambda prompt: next(typed))
-    status, out, err = penstock(["chat"])
-    assert status == 0 and "'/nonsense' is not a command" in err and "Once more" in out
 
 
 @dataclasses.dataclass(frozen=True)

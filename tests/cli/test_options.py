@@ -136,6 +136,11 @@ def test_a_missing_file_is_refused(penstock: Any, called: Any, tmp_path: Path) -
     assert status == 2 and "No such file" in err
 
 
+def test_a_file_without_a_name_is_refused(penstock: Any, called: Any) -> None:
+    said = "error: --config needs the name of a file, and is empty\n"
+    assert penstock(["generate", "-p", "x", "--config", ""]) == (2, "", said) and called.engine is None
+
+
 def test_threads_are_told_to_the_libraries(penstock: Any, called: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in THREAD_VARIABLES:
         monkeypatch.setenv(name, "7")

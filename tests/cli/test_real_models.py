@@ -1,7 +1,5 @@
 """`generate` and `chat` to a good end with real models, in this process."""
-import io
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +45,8 @@ def test_generate_tells_a_models_answer_as_json(penstock: Any, folder: Path, dra
     assert told["ttft_s"] > 0 and told["decode_tokens_per_s"] > 0 and bool(told["drafted"]) == bool(drafts)
 
 
-def test_chat_remembers_until_it_is_told_to_forget(penstock: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("hello\nand then?\n/reset\nhello\n/quit\nnever asked\n"))
+def test_chat_remembers_until_it_is_told_to_forget(penstock: Any, folder: Path, pipe: Any) -> None:
+    pipe(b"hello\nand then?\n/reset\nhello\n/quit\nnever asked\n")
     status, out, err = penstock(["chat", str(folder), *FLAGS])
     assert status == 0 and err == ""
     llm, talk = LLM(str(folder), threads=1), []

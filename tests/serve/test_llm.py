@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock import LLM, SamplingParams
+from penstock import LLM, SamplingParams, StructuredOutputsParams
 from penstock.compute.native import NAME
 from penstock.core.config import EngineConfig
 from penstock.core.errors import RequestError, UsageError
@@ -16,6 +16,7 @@ from penstock.core.hardware import FORMAT, limits_file
 from penstock.serve.engine import build
 from penstock.serve.engine.machine import UNBUILT, has_native, processor
 from penstock.serve.llm import as_options
+from penstock.serve.spans import Span
 from penstock.study.doctor.examine import this_host
 from tests.tiny import write_model
 
@@ -161,3 +162,41 @@ def test_a_native_module_that_was_cut_short_is_told_of(
         LLM(folder, backend="cpu")
     assert str(caught.value) == f"backend cpu: the native module cannot be imported: {cut}; backend reference needs none"
     assert this_host().native_error == cut
+
+
+def test_room_is_what_an_answer_may_take_of_the_context_and_of_the_cache(folder: Path) -> None:
+    for options, most in ({"max_model_len": 64}, 64), ({"kv_tokens": 32, "max_model_len": 64}, 33):
+        llm = LLM(folder, threads=1, **options)
+        prompt = {"prompt_token_ids": [97] * 10}
+        assert llm.room(prompt) == most - 10 and llm.room({"prompt_token_ids": [97] * 100}) == most - 100
+        (output,) = llm.generate(prompt, SamplingParams(max_tokens=llm.room(prompt), temperature=0, ignore_eos=True))
+        assert len(output.outputs[0].token_ids) == most - 10
+        with pytest.raises(RequestError, match="leaves|would"):
+            llm.generate(prompt, SamplingParams(max_tokens=llm.room(prompt) + 1))
+
+
+def test_a_conversation_shows_reasoning_and_keeps_none(tmp_path: Path) -> None:
+    """The model answers with what a grammar makes it say."""
+    folder = write_model(tmp_path)
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "chat_template": "{{ messages[-1].content }}{# <think> #}"}))
+    llm = LLM(folder, threads=1)
+    spans: list[Span] = []
+    params = SamplingParams(max_tokens=60, structured_outputs=StructuredOutputsParams(choice=["<think>hm</think>yes"]))
+    output, _ = llm.converse([{"role": "user", "content": "hi"}], params, on_span=spans.append)
+    assert "".join(span.text for span in spans if span.reasoning) == "hm"
+    assert output.outputs[0].text == "".join(span.text for span in spans if not span.reasoning) == "yes"
+    (tmp_path / "plain.jinja").write_text("{{ messages[-1].content }}")
+    given = llm.chat_template(tmp_path / "plain.jinja", "")
+    assert llm.converse([{"role": "user", "content": "hi"}], params, template=given)[0].outputs[0].text == "<think>hm</think>yes"
+
+
+def test_a_model_without_a_template_is_told_what_there_is_instead(tmp_path: Path) -> None:
+    folder = write_model(tmp_path)
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "chat_template": None}))
+    llm = LLM(folder, threads=1)
+    with pytest.raises(RequestError, match="^the model has no chat template: render the messages yourself, and give the text to generate$"):
+        llm.chat([{"role": "user", "content": "hi"}], SHORT)
+    with pytest.raises(RequestError, match="^the model has no chat template: do this$"):
+        llm.chat_template(None, "do this")

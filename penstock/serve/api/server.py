@@ -138,9 +138,23 @@ def bind(config: ServerConfig) -> socket.socket:
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)  # nobody binds it as well before `listen`
     except OSError as error:
-        raise PenstockError(f"cannot listen on {config.host} port {config.port}: {error.strerror}; choose another with --port") from None
+        raise unheard(config, error) from None
     return listener
+
+
+def listen(listener: socket.socket, config: ServerConfig) -> None:
+    """Takes connections on a socket from `bind`. Raises PenstockError for a port that is taken."""
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of an earlier server may not have faded yet
+        listener.listen()
+    except OSError as error:
+        raise unheard(config, error) from None
+
+
+def unheard(config: ServerConfig, error: OSError) -> PenstockError:
+    return PenstockError(f"cannot listen on {config.host} port {config.port}: {error.strerror}; choose another with --port")
 
 
 def allow_connections() -> None:
@@ -168,4 +182,5 @@ def run(app: Starlette, config: ServerConfig, listener: socket.socket | None = N
     log_to_stderr(config.log_level)
     allow_connections()
     with listener:
+        listen(listener, config)
         asyncio.run(make_server(app, config).serve(sockets=[listener]))

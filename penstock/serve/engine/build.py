@@ -20,7 +20,6 @@ from penstock.compute.models.decoder import build as build_program
 from penstock.compute.models.family import Family
 from penstock.compute.models.load import hub
 from penstock.compute.models.load.checkpoint import open_checkpoint
-from penstock.compute.models.load.hub import Source
 from penstock.compute.models.load.weights import Forming, load_weights
 from penstock.compute.models.quantized import refuse_quantized
 from penstock.compute.ops import check_served
@@ -111,7 +110,7 @@ def look_up(config: EngineConfig) -> Found:
     return understand(hub.fetch_config(config.model, config.revision))
 
 
-def understand(source: Source) -> Found:
+def understand(source: hub.Source) -> Found:
     """The model of a config that was already read; its weights need not exist. Raises ModelError when it is not understood."""
     name = hf.architecture(source.config, families.TABLE)
     family: Family = families.TABLE.load(name)
@@ -211,6 +210,8 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     tokenizer = Tokenizer.load(path)
     cache = packed_cache(config.quant, weights, cache_folder(os.environ, home_folder()) / PACKED) if config.weight_cache else None
     loaded = backend.load(program, weights, layout, engine_config.threads, cache)
+    if progress is not None:
+        progress(1, 1)  # also where nothing was left to read, or an index had promised more
     touch(backend, loaded)
     if say is not None and chosen.scheme.activations:
         say(drift.rounding_drift(backend, loaded, drift_tokens(tokenizer, found.spec, layout)).told(config.quant))

@@ -94,6 +94,22 @@ def test_options_are_told_from_defaults_and_secrets_are_not_told() -> None:
         "--api-key", "--no-auth", "--otlp-endpoint"]
 
 
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_keys_and_values_are_told_as_the_backend_keeps_them(backend: str, dtype: str) -> None:
+    if backend == "cpu":
+        pytest.importorskip("penstock._native")
+    config = EngineConfig("rill", backend=backend, dtype=dtype)
+    held, told = choose(config, find(config)).holding.held, describe(config)
+    assert (told.kv_dtype, told.kv_bytes_per_token) == (held.dtype, held.kv_token_bytes)
+    assert f"keys and values in {held.dtype};" in told.reasons["fits"]
+
+
+def test_an_unknown_format_of_keys_and_values_is_refused_before_the_model_is_looked_at() -> None:
+    with pytest.raises(UsageError, match="^--kv-dtype nonsense: choose one of auto, float32, float16, bfloat16$"):
+        describe(EngineConfig("none", kv_dtype="nonsense"))
+
+
 def test_heads_that_are_padded_are_counted_so(tmp_path: Path) -> None:
     """Heads of 24 take what 32 do, in the cache and whenever they are read: 2 layers, 2 heads of keys and of values, 4 bytes."""
     pytest.importorskip("penstock._native")

@@ -22,7 +22,7 @@ from penstock.compute.weight import DTYPES, Form, Weight, form_bytes
 from penstock.core.errors import ModelError, UsageError
 
 Array = Any
-Progress = Callable[[int, int], None]  # (bytes done, bytes in all), of the weights as they are taken
+Progress = Callable[[int, int], None]  # (bytes done, bytes in all), of the matrices as they are taken
 PIECE = 2 << 20  # weights that are handed over at once
 PANEL = 64  # rows of which a piece is a multiple, so that a backend gets whole panels to pack
 
@@ -151,7 +151,7 @@ class Weights(Mapping[str, Weight]):
         self._forming = forming
         self._progress = progress
         self.forms = forming.forms(program, partial(stored_coding, checkpoint, placed))
-        self._total = sum(form_bytes(self.forms[name], weight.shape) for name, weight in program.weights.items())
+        self._total = sum(form_bytes(self.forms[name], weight.shape) for name, weight in program.weights.items() if weight.matrix)
         self._done = 0
 
     def fingerprint(self) -> str:
@@ -208,6 +208,7 @@ class Weights(Mapping[str, Weight]):
 
     def _took(self, spec: WeightSpec, rows: int) -> None:
         self._checkpoint.release()
+        if self._progress is None or not spec.matrix:
+            return
         self._done += form_bytes(self.forms[spec.name], (rows, spec.shape[-1]))
-        if self._progress is not None:
-            self._progress(self._done, self._total)
+        self._progress(self._done, self._total)

@@ -1,5 +1,6 @@
 """Weights assembled from a checkpoint: joined, stacked, rounded, and refused where they do not fit."""
 import logging
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -156,9 +157,19 @@ def test_progress_ends_at_the_end(tmp_path: Path) -> None:
     weights = load_weights(program, checkpoint, "bfloat16", progress=lambda done, total: seen.append((done, total)))
     assert not seen
     arrays(weights)
-    total = 2 * program.num_parameters()
-    assert len(seen) >= len(program.weights) and seen[-1] == (total, total)
+    matrices = [weight for weight in program.weights.values() if weight.matrix]
+    total = 2 * sum(math.prod(weight.shape) for weight in matrices)
+    assert len(seen) >= len(matrices) and seen[-1] == (total, total)
     assert [done for done, _ in seen] == sorted({done for done, _ in seen})
+
+
+def test_what_is_read_beside_packed_matrices_is_no_progress(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    program = program_of(CONFIG)
+    checkpoint = open_checkpoint(write_folder(tmp_path, CONFIG, tensors_of(CONFIG)))
+    weights = load_weights(program, checkpoint, "bfloat16", progress=lambda *told: seen.append(told))
+    vectors = [weights[name].numbers(np.float32) for name, weight in program.weights.items() if not weight.matrix]
+    assert vectors and not seen
 
 
 def stack_program() -> Program:
