@@ -4,7 +4,7 @@ import os
 import re
 import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ SEARCH_S = 30.0  # of each rate that is tried, likewise
 SECRET = ("api_key", "header", "json", "report", "save", "samples")
 APIS = ("completions", "chat")
 PAGES = (".html", ".htm")
+LENGTHS = ("content-length", "transfer-encoding")  # headers of a body
 NO_WARMUP = re.compile(r"0+(\.0+)?(us|ms|s|min|%)?")
 
 
@@ -235,14 +236,27 @@ def access_of(options: BenchOptions, engine: EngineConfig) -> Any:
     for each in fields(EngineConfig):
         if each.name != "model" and getattr(engine, each.name) != each.default:
             raise UsageError(f"--{each.name.replace('_', '-')} is for engines in this process; the server at {engine.model} has its own")
-    headers = {}
-    for line in options.header:
-        name, colon, value = line.partition(":")
-        if not colon or not name.strip() or "\n" in line or "\r" in line:
-            raise UsageError(f"--header must be like 'Name: value', not {line!r}")
-        headers[name.strip()] = value.strip()
-    keys = options.api_key or tuple(filter(None, [os.environ.get("OPENAI_API_KEY")]))
+    headers = headers_of(options.header)
+    own = [name for name in headers if name.lower() == "authorization"]  # then the environment's key is for somebody else
+    if own and options.api_key:
+        raise UsageError(f"--api-key is sent as the header Authorization, and --header has {own[0]} as well: leave one of them out")
+    keys = () if own else options.api_key or tuple(filter(None, [os.environ.get("OPENAI_API_KEY")]))
     return Access(address, keys, headers, options.request_timeout)
+
+
+def headers_of(lines: Sequence[str]) -> dict[str, str]:
+    """--header. Raises UsageError for what is none, for one that is given twice, and for one that says how long a body is."""
+    found: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = (part.strip() for part in line.partition(":"))
+        if not colon or not name or "\n" in line or "\r" in line:
+            raise UsageError(f"--header must be like 'Name: value', not {line!r}")
+        if name.lower() in LENGTHS:
+            raise UsageError(f"--header {name} is the client's to say: leave it out")
+        if name.lower() in map(str.lower, found):
+            raise UsageError(f"--header gives {name} twice: give it once")
+        found[name] = value
+    return found
 
 
 def told(options: BenchOptions) -> dict[str, Any]:

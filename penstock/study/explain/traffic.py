@@ -106,8 +106,9 @@ class Traffic:
         prefix = int(self.shared * self.prompt.mean) // config.block_size * config.block_size
         found = []
         for number, at_s in enumerate(self._arrivals_s(rng)):
-            output = min(draw(rng, self.output), most // 2)
-            length = min(max(draw(rng, self.prompt), prefix + 1), most - output)
+            answer, prompt = draw(rng, self.output), max(draw(rng, self.prompt), prefix + 1)
+            output = min(answer, max(most // 2, most - prompt))
+            length = min(prompt, most - output)
             common, first = min(prefix, length - 1), (number + 1) * STRETCH
             parts = (range(common), range(first, first + length - common)) if common > 0 else (range(first, first + length),)
             after_s = thinking.expovariate(1 / self.think_s) if self.think_s else 0.0

@@ -32,7 +32,7 @@ def check_fits(schedule: Iterator[tuple[float, Session]], extent: Extent, most: 
     longest = max((session for _, session in due), key=needed, default=None)
     if longest is not None and needed(longest) > most:
         turn = longest.turns[0]
-        answer, own = wish.output_of(turn.num_output), turn.num_output
+        answer = wish.output_of(turn.num_output)
         raise UsageError(
             f"the longest request of the trace has a prompt of {turn.num_prompt:,} tokens and an answer of {answer or 1:,}, which are "
-            f"{needed(longest):,}; the context holds {most:,}; {shorter(longest, most, 0 if answer == own else answer or 0)}")
+            f"{needed(longest):,}; the context holds {most:,}; {shorter(longest, most, answer)}")

@@ -18,11 +18,13 @@ Try = Callable[[float, int], Awaitable[Result]]  # (rate, how many were tried be
 @dataclass(frozen=True, slots=True)
 class Found:
     """`best`: of those that keep the SLO the one at which most came a second: by chance that can be more or less than was asked for. None
-    where not even the lowest rate tried keeps it. `cut`: a run that was cut short or lost its target, and the search with it."""
+    where not even the lowest rate tried keeps it. `cut`: a run that was cut short or lost its target, and the search with it. `stopped`:
+    why no higher rate could be measured, in a sentence."""
 
     best: Probe | None
     probes: tuple[Probe, ...]
     cut: Result | None = None
+    stopped: str | None = None
 
 
 def too_few(probe: Probe, share: float) -> str | None:
@@ -31,7 +33,7 @@ def too_few(probe: Probe, share: float) -> str | None:
     count, least = probe.result.figures.counts.measured, enough(share)
     if goodput is None or least is None or count >= least or (goodput.kept.high or 0.0) < share:
         return None
-    return (f"{count} measured requests are too few to tell whether {share:.0%} keep the SLO: that takes {least}, or a --duration "
+    return (f"{count} measured requests are too few to tell whether {100 * share:g}% keep the SLO: that takes {least}, or a --duration "
             f"(or --requests) {least / max(count, 1):.1f} times as long")
 
 
@@ -73,12 +75,13 @@ def in_doubt(found: Found, share: float) -> str | None:
 async def find(attempt: Try, start_rate: float, share: float, on_probe: Callable[[Probe], None] = lambda probe: None) -> Found:
     """`share` of the requests must keep the SLO. Goodput need not fall evenly with the rate: what is looked for is a rate that kept it,
     with one within TOLERANCE above it that did not. At a rate too low for a request to come, nothing is learned: the search goes on above
-    it. A rate that the client cannot send counts as one that did not keep it. Raises UsageError for a share or rate that cannot be,
-    PenstockError where not one request was measured."""
+    it. Where all that came were due within the warm-up, and no rate broke the SLO yet, it ends: at a higher one they come still sooner. A
+    rate that the client cannot send counts as one that did not keep it. Raises UsageError for a share or rate that cannot be, PenstockError
+    where not one request was measured."""
     if not 0 < share <= 1 or not start_rate > 0:
         raise UsageError(f"the share that keeps the SLO must be above 0 and at most 1, the rate above 0, not {share:g} and {start_rate:g}")
     probes: list[Probe] = []
-    low, high, rate, cut = 0.0, float("inf"), start_rate, None
+    low, high, rate, cut, stopped = 0.0, float("inf"), start_rate, None, None
     for number in range(MAX_TRIES):
         if low and high <= low * (1 + TOLERANCE):
             break
@@ -87,11 +90,12 @@ async def find(attempt: Try, start_rate: float, share: float, on_probe: Callable
             cut = result
             break
         probe, counts = Probe(rate, result), result.figures.counts
+        if not counts.measured and counts.sent and high == float("inf"):
+            stopped = f"the search ended at {rate:.3g} requests/s: {all_in_warmup(counts.sent)}"
+            break
         if counts.measured:
             probes.append(probe)
             on_probe(probe)
-        elif counts.sent and not probes:
-            raise PenstockError(all_in_warmup(counts.sent))
         if not counts.measured or passes(probe, share):
             low = rate
         else:
@@ -100,7 +104,7 @@ async def find(attempt: Try, start_rate: float, share: float, on_probe: Callable
             break
         rate = low * 2 if high == float("inf") else high / 2 if not low else (low + high) / 2
     if not probes and cut is None:
-        raise PenstockError(f"no request came at {start_rate:.3g} requests/s, nor in {MAX_TRIES - 1} doublings of that, up to {low:.3g}: "
-                            "give a higher --start-rate, or a longer --duration")
+        raise PenstockError(stopped or f"no request came at {start_rate:.3g} requests/s, nor in {MAX_TRIES - 1} doublings of that, up to "
+                            f"{low:.3g}: give a higher --start-rate, or a longer --duration")
     best = max((probe for probe in probes if passes(probe, share)), key=lambda probe: probe.came, default=None)
-    return Found(best, tuple(probes), cut)
+    return Found(best, tuple(probes), cut, stopped)

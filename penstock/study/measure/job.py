@@ -201,8 +201,7 @@ def _shown(found: Found, share: float) -> Result:
         other = "lower" if found.best is None else "higher"
         why = f"was cut short by {found.cut.cut.by}" if found.cut.cut is not None else f"ended, as {found.cut.lost},"
         told.append(f"the search {why} after {tried}: a {other} one may keep the SLO")
-    if (doubt := in_doubt(found, share)) is not None:
-        told.append(doubt)
+    told += [sentence for sentence in (found.stopped, in_doubt(found, share)) if sentence is not None]
     ended: dict[str, Any] = {} if found.cut is None else {"cut": found.cut.cut, "lost": found.cut.lost}
     return replace(best.result, notes=(*best.result.notes, *told), **ended)
 

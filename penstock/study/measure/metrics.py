@@ -188,7 +188,7 @@ def latencies(done: Sequence[Sample]) -> Latencies:
 def rates(samples: Sequence[Sample], window: Window) -> Rates:
     done = [sample for sample in samples if sample.ok]
     chunks = sum(len(sample.chunk_s) for sample in done)
-    tokens = sum(sample.num_output or 0 for sample in done if sample.chunk_s)
+    tokens = sum(sample.num_streamed for sample in done if sample.chunk_s)
     per_chunk = tokens / chunks if chunks else None
     begun = [sample for sample in samples if sample.end_s is None]  # in flight when the run was cut short
     mean, peak = concurrency(samples, window)

@@ -28,7 +28,8 @@ class Sample:
     uncounted: bool = False  # the server told no number of tokens, and `num_output` is that of the pieces
     unstreamed: bool = False  # the answer came as a whole: nothing is known of when its tokens came
     num_cached: int = 0
-    num_reasoning: int = 0
+    num_reasoning: int = 0  # of `num_output`, as the server counts them
+    thought: bool = False  # pieces of the reasoning came: servers may keep it back, and count it all the same
     wanted_output: int | None = None
     finish_reason: str | None = None
     status: int | None = None  # HTTP's
@@ -61,11 +62,17 @@ class Sample:
         return None if last is None else last - self.due_s
 
     @property
+    def num_streamed(self) -> int:
+        """Output tokens that came in pieces: all but the reasoning, where none of that came."""
+        count = self.num_output or 0
+        return count - self.num_reasoning if not self.thought and self.num_reasoning < count else count
+
+    @property
     def tpot_s(self) -> float | None:
-        """Time per output token after the first; None for answers of fewer than two tokens."""
-        if self.first_s is None or self.last_s is None or self.num_output is None or self.num_output < 2:
+        """Time per streamed token after the first; None for answers of fewer than two of them."""
+        if self.first_s is None or self.last_s is None or self.num_streamed < 2:
             return None
-        return (self.last_s - self.first_s) / (self.num_output - 1)
+        return (self.last_s - self.first_s) / (self.num_streamed - 1)
 
     @property
     def send_delay_s(self) -> float | None:

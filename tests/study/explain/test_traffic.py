@@ -5,10 +5,12 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.core.clock import VirtualClock
+from penstock.core.config import EngineConfig
 from penstock.core.events import StepRecord
 from penstock.serve.engine.ledger import Ledger
 from penstock.serve.engine.tally import Tally
-from penstock.study.explain.traffic import take_turns
+from penstock.study.explain.observed import Lengths
+from penstock.study.explain.traffic import Traffic, take_turns
 
 STEP_S, TOKENS = 0.001, 40
 
@@ -61,3 +63,11 @@ def test_who_comes_on_his_own_comes_at_any_time(load: float, even: bool) -> None
     found = play(list(arrivals(load / (STEP_S * TOKENS), even)), None)
     assert not take_turns(found, found.num_arrived / found.wall_s, False)
     assert found.gaps_scv == pytest.approx(0.0 if even else 1.0, abs=0.3)
+
+
+@pytest.mark.parametrize(("prompt", "output", "played"), [
+    (256, 1536, (256, 1536)), (1536, 256, (1536, 256)), (2000, 256, (1791, 256)), (256, 4000, (256, 1791)), (1500, 1500, (1024, 1023))])
+def test_requests_are_as_long_as_those_that_were_seen(prompt: int, output: int, played: tuple[int, int]) -> None:
+    """As far as both lengths fit the context; where they do not, neither takes more than half of it from the other."""
+    asked = Traffic(Lengths(prompt, 0.0), Lengths(output, 0.0), users=1).calls(EngineConfig(max_model_len=2048))
+    assert {(call.num_prompt, call.num_output) for call in asked} == {played}

@@ -81,6 +81,7 @@ def test_probes_that_are_too_short_to_judge_by_are_told() -> None:
     """35 that all keep it show 90 % with 95 % confidence; 34 do not, nor do nine of ten, but none of ten shows that it is not kept."""
     assert wilson(35, 35).low > 0.9 > wilson(34, 34).low and enough(0.9) == 35 and enough(1.0) is None
     assert "10 measured requests are too few to tell whether 90% keep the SLO: that takes 35" in (too_few(probe(10, 10), 0.9) or "")
+    assert "whether 99.5% keep" in (too_few(probe(10, 10), 0.995) or "")
     assert "3.5 times as long" in (too_few(probe(9, 10), 0.9) or "")
     assert [too_few(probe(*each), 0.9) for each in ((0, 10), (35, 35), (30, 36))] == [None] * 3 and too_few(probe(5, 5), 1.0) is None
 
@@ -125,10 +126,25 @@ def test_a_rate_at_which_nothing_came_breaks_nothing() -> None:
         came = 0 if rate == 15 else 9
         goodput = SimpleNamespace(kept=SimpleNamespace(value=1.0 if rate <= 30 else 0.5)) if came else None
         return SimpleNamespace(ended_early=False, came_per_s=rate, sent_share=1.0, figures=SimpleNamespace(
-            goodput=goodput, counts=SimpleNamespace(sent=1, measured=came)))
+            goodput=goodput, counts=SimpleNamespace(sent=came, measured=came)))
 
     found = asyncio.run(find(attempt, 7.5, 0.9))
     assert found.best is not None and found.best.rate == 30 and 15 not in [probe.rate for probe in found.probes]
+
+
+@pytest.mark.parametrize(("broken", "best", "stopped"), [
+    (99, 20, "the search ended at 40 requests/s: none of 200 requests was due after the warm-up"), (20, 18.75, None)])
+def test_a_search_ends_where_all_requests_come_within_the_warm_up(broken: float, best: float, stopped: str | None) -> None:
+    """Of as many as are asked for, at 40 a second; it goes on where that was chance, as at 15 where 20 were measured already."""
+    async def attempt(rate: float, number: int) -> Any:
+        measured = 0 if rate in (15, 40) else 9
+        goodput = SimpleNamespace(kept=SimpleNamespace(value=1.0 if rate < broken else 0.5)) if measured else None
+        figures = SimpleNamespace(goodput=goodput, counts=SimpleNamespace(sent=200, measured=measured))
+        return SimpleNamespace(ended_early=False, came_per_s=rate, sent_share=1.0, figures=figures)
+
+    found = asyncio.run(find(attempt, 10, 0.9))
+    assert found.best is not None and found.best.rate >= best and (found.stopped or "").startswith(stopped or "")
+    assert (found.stopped is None) is (stopped is None) and (len(found.probes) == 2) is (stopped is not None)
 
 
 def test_a_rate_that_the_client_cannot_send_is_not_one_that_was_kept() -> None:

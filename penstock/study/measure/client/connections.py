@@ -33,7 +33,7 @@ class Address:
 
     @property
     def root(self) -> str:
-        """The path that /metrics stands under."""
+        """The path that /metrics stands under, beside the API."""
         return self.base.removesuffix("/v1")
 
     @property
@@ -199,13 +199,13 @@ class Connections:
 
     async def exchange(self, request: bytes, reply: Reply, on_body: OnBody, on_sent: Callable[[float], None]) -> None:
         """One request and its reply. `on_sent` is told the seconds that connecting took. A kept connection that the server had closed
-        meanwhile is replaced once. Raises OSError, BadAnswer."""
+        meanwhile is replaced once, by a new one. Raises OSError, BadAnswer."""
         self._num_busy += 1
-        connect_s = 0.0
+        connect_s, take = 0.0, self._take
         try:
             while True:
                 began_s = self._now()
-                connection = await self._take()
+                connection = await take()
                 connect_s += self._now() - began_s
                 was_kept = connection.kept
                 on_sent(connect_s)
@@ -216,6 +216,7 @@ class Connections:
                     if not was_kept or reply.begun:
                         raise
                     self.num_again += 1
+                    take = self._open  # who closed one of those that it had kept may have closed them all
                 except asyncio.CancelledError:
                     connection.close()
                     raise

@@ -23,14 +23,15 @@ SHORTER = ("of a trace, a smaller scale=... in --dataset makes prompts and answe
            "out those that are longer")
 
 
-def shorter(session: Session, most: int | None, answer: int = 0) -> str:
-    """What makes a trace's request fit into so many tokens: the scale, rounded down to two digits. `answer`: tokens of one that no scale
-    changes; 0: it is scaled with the prompt."""
+def shorter(session: Session, most: int | None, answer: int | None) -> str:
+    """What makes a trace's request fit into so many tokens: the scale, rounded down to two digits. `answer`: tokens of it that are asked
+    for; where these are not those of the trace, no scale changes them."""
     turn = session.turns[0]
-    needed, left = num_tokens(turn.num_prompt, answer or turn.num_output), (most or 0) - answer
+    fixed = 0 if answer == turn.num_output else answer or 0
+    needed, left = num_tokens(turn.num_prompt, answer), (most or 0) - fixed
     if most is None or needed <= most or left <= 0:
         return SHORTER
-    scale = rounded_down(session.scale * left / (needed - answer), 2)
+    scale = rounded_down(session.scale * left / (needed - fixed), 2)
     return SHORTER.replace("a smaller scale=...", f"scale={scale:.2g}").replace("shorter", "so short that this one fits")
 
 
@@ -105,7 +106,7 @@ class Ahead:
                 return error
             if error.code != TOO_LONG or session.at_s is None:
                 raise
-            told = shorter(session, self._target.max_model_len)
+            told = shorter(session, self._target.max_model_len, self._target.output_of(session.turns[0].num_output))
             raise RequestError(f"{error}; {told}", error.param, error.status, error.code) from None
 
     def fill_all(self, users: int | None) -> None:
@@ -260,7 +261,8 @@ class Driver:
                 due_s = self._watch() + turn.wait_s
                 prepared = self._prepared(Ask(None, tuple(history), None, turn.num_output))
                 await asyncio.sleep(max(0.0, due_s - self._watch()))
-            sample = Sample(len(self.samples), due_s, number, num_prompt=turn.num_prompt, wanted_output=turn.num_output)
+            wanted = self._target.output_of(turn.num_output)
+            sample = Sample(len(self.samples), due_s, number, num_prompt=turn.num_prompt, wanted_output=wanted)
             self.samples.append(sample)
             goes_on = number + 1 < len(ready.session.turns)
             text = ""

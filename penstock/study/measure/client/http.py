@@ -1,4 +1,6 @@
 """One HTTP/1.1 answer, read as its bytes come in (RFC 9112): status, headers, and a body by length, in chunks, or until the end."""
+from collections.abc import Mapping
+
 from penstock.core.errors import PenstockError
 
 MAX_HEAD = 64 << 10  # bytes
@@ -138,6 +140,12 @@ class Reply:
 def is_number(text: str) -> bool:
     """Whether it is digits as HTTP knows them: Python knows more."""
     return text.isascii() and text.isdigit()
+
+
+def merged(*headers: Mapping[str, str]) -> dict[str, str]:
+    """Of one that is named several times, in whichever case, the last."""
+    found = {name.lower(): (name, value) for each in headers for name, value in each.items()}
+    return dict(found.values())
 
 
 def request_bytes(method: str, path: str, headers: dict[str, str], body: bytes = b"") -> bytes:

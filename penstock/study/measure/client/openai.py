@@ -127,6 +127,7 @@ class Answer:
             if content:
                 self.piece(content, now_s)
             elif any(piece.get(name) for name in REASONING):
+                self._sample.thought = True
                 self._sample.arrived(now_s, visible=False)
             elif piece.get("tool_calls"):
                 self._sample.arrived(now_s)
@@ -143,6 +144,7 @@ class Answer:
                 self._tail += content
                 return False
             self._hidden = start.startswith(THINK)
+            self._sample.thought |= self._hidden
             content, self._tail = start if self._hidden else self._tail + content, ""
         if self._hidden:
             self._tail += content

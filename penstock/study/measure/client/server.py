@@ -9,7 +9,7 @@ from penstock.core.errors import PenstockError, RequestError, UsageError
 from penstock.serve.api.slo import HEADER, WARNING
 from penstock.study.measure.client.connections import Address, Connect, Connections, reason
 from penstock.study.measure.client.events import EventReader
-from penstock.study.measure.client.http import BadAnswer, Reply, is_number, request_bytes
+from penstock.study.measure.client.http import BadAnswer, Reply, is_number, merged, request_bytes
 from penstock.study.measure.client.openai import TOO_LONG, Answer, Ask, Wish, body_of, error_text
 from penstock.study.measure.client.target import Stopwatch
 from penstock.study.measure.load import num_tokens
@@ -18,6 +18,8 @@ from penstock.study.measure.samples import Sample
 MAX_ERROR = 1 << 20  # bytes of an error's body that are read
 FETCH_S = 10.0
 MAX_CHAR = 0xFF  # of a header: latin-1
+JSON = {"Content-Type": "application/json"}
+NO_LIST = (404, 405, 501)  # what servers without a list of models answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +54,17 @@ class Server:
     def url(self) -> str:
         return self._access.address.url
 
+    def output_of(self, num_output: int | None) -> int | None:
+        return self._wish.output_of(num_output)
+
     def prepare(self, ask: Ask) -> bytes:
         """The request's bytes. Raises RequestError for one that the server's context does not hold."""
-        check_length(replace(ask, num_output=self._wish.output_of(ask.num_output)), self.max_model_len)
+        check_length(replace(ask, num_output=self.output_of(ask.num_output)), self.max_model_len)
         keys = self._access.keys
         key = keys[self._count % len(keys)] if keys else None
         self._count += 1
         path, body = self._access.address.base + ask.path, body_of(ask, self._wish)
-        return request_bytes("POST", path, self._headers(key) | self._told | {"Content-Type": "application/json"}, body)
+        return request_bytes("POST", path, self._headers(key, JSON, self._told), body)
 
     async def send(self, prepared: Any, sample: Sample, keep_text: bool = False) -> str:
         answer, events, reply, rest = Answer(sample, keep_text), EventReader(), Reply(), bytearray()
@@ -90,11 +95,16 @@ class Server:
 
     async def fetch(self, method: str, path: str, told: Any = None) -> tuple[int, bytes]:
         """(status, body) of a path below the server's root, for what is not measured. Raises OSError, BadAnswer or TimeoutError."""
+        return await self._fetch(method, self._access.address.root + path, told)
+
+    async def models(self) -> tuple[int, bytes]:
+        """(status, body) of the API's list of models. Raises OSError, BadAnswer or TimeoutError."""
+        return await self._fetch("GET", self._access.address.base + "/models")
+
+    async def _fetch(self, method: str, path: str, told: Any = None) -> tuple[int, bytes]:
         body, rest, reply = b"" if told is None else json.dumps(told).encode(), bytearray(), Reply()
-        headers = self._headers(self._access.keys[0] if self._access.keys else None)
-        if told is not None:
-            headers["Content-Type"] = "application/json"
-        request = request_bytes(method, self._access.address.root + path, headers, body)
+        headers = self._headers(self._access.keys[0] if self._access.keys else None, {} if told is None else JSON)
+        request = request_bytes(method, path, headers, body)
         await within(FETCH_S, self._connections.exchange(request, reply, lambda _, found, __: rest.extend(found), lambda _: None))
         return reply.status, bytes(rest)
 
@@ -122,7 +132,7 @@ class Server:
 
     async def lost(self) -> str | None:
         try:
-            await self.fetch("GET", "/v1/models")
+            await self.models()
         except (BadAnswer, TimeoutError):
             return None
         except OSError as error:
@@ -132,9 +142,10 @@ class Server:
     async def close(self) -> None:
         self._connections.close()
 
-    def _headers(self, key: str | None) -> dict[str, str]:
-        told = {"Host": self._access.address.host_header, "Accept": "*/*", **self._access.headers}
-        return told if key is None else told | {"Authorization": f"Bearer {key}"}
+    def _headers(self, key: str | None, *more: Mapping[str, str]) -> dict[str, str]:
+        """What was asked for comes before what is the client's own."""
+        own = {"Host": self._access.address.host_header, "Accept": "*/*"} | ({} if key is None else {"Authorization": f"Bearer {key}"})
+        return merged(own, *more, self._access.headers)
 
     @staticmethod
     def _judge(answer: Answer, sample: Sample, rest: bytes) -> None:
@@ -148,7 +159,7 @@ class Server:
         if sample.num_output is None:
             sample.num_output = len(sample.chunk_s) or None
             sample.uncounted = True
-        if sample.error is None and sample.num_output is None and sample.last_s is None:
+        if sample.error is None and not sample.num_output and sample.last_s is None:
             sample.error = "the answer has no tokens"
 
 
@@ -182,20 +193,20 @@ def check_length(ask: Ask, most: int | None) -> None:
     if most is not None and ask.num_prompt is not None and needed > most:
         raise RequestError(
             f"a prompt of {ask.num_prompt:,} tokens and an answer of {ask.num_output or 1:,} are {needed:,}; the server's context holds "
-            f"{most:,} (max_model_len of its /v1/models)", "prompt", code=TOO_LONG)
+            f"{most:,} (max_model_len in its list of models)", "prompt", code=TOO_LONG)
 
 
 def context_of(model: Mapping[str, Any]) -> int | None:
-    """The tokens that a model of /v1/models takes, where the server says so, as Penstock and vLLM do."""
+    """The tokens that a listed model takes, where the server says so, as Penstock and vLLM do."""
     most = model.get("max_model_len")
     return most if isinstance(most, int) and not isinstance(most, bool) and most > 0 else None
 
 
 async def named_model(server: Server, name: str) -> Mapping[str, Any]:
-    """What /v1/models says of a model; nothing where it is not listed, or there is no list. Raises PenstockError when there is no such
+    """What the list of models says of one; nothing where it is not listed, or there is no list. Raises PenstockError when there is no such
     server."""
     try:
-        status, body = await server.fetch("GET", "/v1/models")
+        status, body = await server.models()
         listed = [dict(each) for each in json.loads(body)["data"]] if status == 200 else []
     except (BadAnswer, TimeoutError, ValueError, KeyError, TypeError):
         return {}
@@ -205,9 +216,9 @@ async def named_model(server: Server, name: str) -> Mapping[str, Any]:
 
 
 async def first_model(server: Server) -> Mapping[str, Any]:
-    """What /v1/models says of its first model. Raises PenstockError when there is no such server."""
+    """What the list of models says of its first. Raises PenstockError when there is no such server, or no list."""
     try:
-        status, body = await server.fetch("GET", "/v1/models")
+        status, body = await server.models()
         listed: Sequence[Mapping[str, Any]] = [dict(each) for each in json.loads(body)["data"]] if status == 200 else ()
     except TimeoutError:
         raise PenstockError(f"{server.url} did not say within {FETCH_S:g} s which models it has") from None
@@ -219,6 +230,8 @@ async def first_model(server: Server) -> Mapping[str, Any]:
         raise PenstockError(f"{server.url}/models is not a list of models") from None
     if status in (401, 403):
         raise PenstockError(f"{server.url} refused the key (status {status}): give one with --api-key")
+    if status not in (200, *NO_LIST):
+        raise PenstockError(f"{server.url}/models answered with status {status}: {said(body)}")
     if not listed:
         raise PenstockError(f"{server.url} does not say which models it has (status {status}): --served-model-name NAME")
     return listed[0]

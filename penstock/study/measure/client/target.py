@@ -30,6 +30,10 @@ class Target(Protocol):
         """Tokens of a prompt and its answer that it takes at most; None where that is not known."""
         ...
 
+    def output_of(self, num_output: int | None) -> int | None:
+        """Tokens of an answer that it asks for, where a dataset has one of this length; None where it leaves the end to the model."""
+        ...
+
     def prepare(self, ask: Ask) -> Any:
         """What can be done before a request is due. Raises PenstockError for one that cannot be asked here."""
         ...

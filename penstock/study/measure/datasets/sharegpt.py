@@ -71,7 +71,7 @@ class ShareGpt:
             return
         try:
             listed = json.loads(read_text(path, "sharegpt"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UsageError(f"{path} is not JSON: {error}") from None
         yield from ((f"{path}, conversation {number}", told) for number, told in enumerate(listed, 1))
 

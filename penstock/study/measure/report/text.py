@@ -40,14 +40,14 @@ def answer(report: Report) -> Iterator[str]:
     goodput = report.result.figures.goodput
     if not report.search or goodput is None or report.attain is None:
         return
-    share = f"{report.attain:.0%} of the requests keep {goodput.slo}"
+    share = f"{100 * report.attain:g}% of the requests keep {goodput.slo}"
     above = [probe for probe in report.search if report.found is None or probe.rate > report.found.rate]
     broken = min((probe for probe in above if probe.kept < report.attain), default=None, key=lambda probe: probe.rate)
     if report.found is None:
         none = f"goodput: none (0 requests/s); at no rate that was tried do {share}"
         yield f"{none}: at {broken.came:.3g} requests/s {broken.kept:.1%} do" if broken else "goodput: no rate was tried to its end"
         return
-    end = "no higher rate kept less" if above else "no higher rate was tried"
+    end = "no higher rate kept less" if above else "no higher rate was measured"
     more = end if broken is None else f"at {came(broken)} {broken.kept:.1%} did"
     so_far = ", as far as the search came" if report.result.ended_early else ""
     yield f"goodput: {came(report.found)} is the most at which {share}{so_far} ({report.found.kept:.1%} did; {more})"

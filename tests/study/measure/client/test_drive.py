@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
-from penstock.core.errors import PenstockError
+from penstock.core.errors import PenstockError, RequestError
 from penstock.study.measure.arrivals.closed import Closed, ClosedOptions
 from penstock.study.measure.arrivals.renewal import Even, Poisson, RateOptions
+from penstock.study.measure.bench import lengths_told
 from penstock.study.measure.client.drive import MOST_AWAY_S, UNANSWERED_S, Ahead, Driver, Extent
+from penstock.study.measure.client.openai import Wish
 from penstock.study.measure.load import Arrivals, Session, Turn
 from penstock.study.measure.metrics import Figures, Warmup, figures
 from penstock.study.measure.samples import Sample
@@ -206,6 +208,28 @@ TALK = Session((
     Turn(messages=({"role": "system", "content": "be kind"}, {"role": "user", "content": "one"}), num_output=2, answer="recorded"),
     Turn(messages=({"role": "user", "content": "two"},), num_output=3, wait_s=1.5),
     Turn(messages=({"role": "user", "content": "three"},), num_output=4, wait_s=0.5)))
+
+
+def test_no_scale_shortens_an_answer_whose_length_is_not_the_traces() -> None:
+    async def main(**more: int) -> None:
+        target, _ = server(Mock(lambda asked: answer(asked, TTFT, ITL)), Wish("m", more=more), max_model_len=64)
+        session = Session((Turn((1,), num_prompt=100, num_output=100),), at_s=0.0)
+        Ahead(Closed(ClosedOptions(1)).schedule(iter([session]), "s"), target, Extent(seconds=1.0)).fill_all(1)
+
+    for more, scale in (({}, 0.32), ({"max_tokens": 20}, 0.44)):
+        with pytest.raises(RequestError, match=f"scale={scale} in --dataset"):
+            run(main(**more))
+
+
+def test_what_is_wanted_is_what_is_asked_for() -> None:
+    async def main() -> list[Sample]:
+        target, watch = server(Mock(lambda asked: answer(asked, TTFT, ITL)), Wish("m", more={"max_tokens": 20}))
+        driver = Driver(target, watch)
+        await driver.run(Ahead(Even(RateOptions(1)).schedule(endless(), "s"), target, Extent(2)), None, Extent(2))
+        return driver.samples
+
+    samples = run(main())
+    assert {(sample.num_output, sample.wanted_output) for sample in samples} == {(20, 20)} and not lengths_told(samples)
 
 
 def test_turns_follow_answers_and_carry_the_conversation() -> None:

@@ -7,11 +7,13 @@ import pytest
 
 from penstock.core.errors import PenstockError, RequestError, UsageError
 from penstock.core.slo import Objectives
-from penstock.study.measure.client.connections import address_of
+from penstock.study.measure.client.connections import Address, address_of
 from penstock.study.measure.client.openai import TOO_LONG, Ask, Wish
-from penstock.study.measure.client.server import Access, context_of, first_model, named_model
+from penstock.study.measure.client.server import Access, Server, context_of, first_model, named_model
+from penstock.study.measure.client.target import Stopwatch
+from penstock.study.measure.metrics import Warmup, figures
 from penstock.study.measure.samples import Sample
-from tests.study.measure.client.virtual import END, STREAM, Mock, Reply, answer, chunk, event, plain, run, server
+from tests.study.measure.client.virtual import ADDRESS, END, STREAM, Mock, Reply, answer, chunk, event, plain, run, server
 
 ASK = Ask((1, 2, 3), num_output=4)
 WISH = Wish("m")
@@ -45,6 +47,18 @@ def test_several_answers_to_a_request_are_refused() -> None:
     assert Wish("m", more={"n": 1}).more == {"n": 1}
     with pytest.raises(UsageError, match="n=2 asks for several answers"):
         Wish("m", more={"n": 2})
+
+
+def test_a_header_replaces_the_clients_own_in_whatever_case() -> None:
+    mock, given = Mock(lambda asked: answer(asked, 0.1, 0.1)), {"host": "x", "content-type": "application/json; charset=utf-8"}
+
+    async def main() -> None:
+        target = Server(Access(ADDRESS, ("k",), given), WISH, mock.connect, Stopwatch(asyncio.get_running_loop().time))
+        await target.send(target.prepare(ASK), Sample(0, 0.0))
+
+    run(main())
+    assert mock.asked[0].headers.keys() == {"host", "Accept", "Authorization", "content-type", "Content-Length"}
+    assert given.items() <= mock.asked[0].headers.items()
 
 
 def test_keys_take_turns() -> None:
@@ -99,6 +113,19 @@ def test_without_usage_pieces_are_counted() -> None:
     assert sample.e2e_s == pytest.approx(0.2), "the piece that only ends the answer is no token"
 
 
+@pytest.mark.parametrize("thoughts", [(), ({"reasoning_content": "so"},), ({"content": "<think>"}, {"content": "so</think>"})])
+def test_reasoning_that_did_not_come_takes_no_time_per_token(thoughts: tuple[dict[str, str], ...]) -> None:
+    """It is counted all the same. Where some of it came, all did."""
+    deltas = (*thoughts, {"content": "a"}, {"content": "b"}, {"content": "c"})
+    pieces = [event({"choices": [{"index": 0, "delta": delta}]}) for delta in deltas]
+    ended = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}],
+             "usage": {"completion_tokens": 13, "completion_tokens_details": {"reasoning_tokens": 10}}}
+    ask = Ask(None, ({"role": "user", "content": "hi"},), num_output=13)
+    sample = one((0.0, STREAM), *((0.1, piece) for piece in pieces), (0.0, event(ended) + END), ask=ask)
+    assert sample.tpot_s == pytest.approx(0.1 * (len(pieces) - 1) / (12 if thoughts else 2)) and sample.num_output == 13
+    assert figures([sample], Warmup(), None).rates.tokens_per_chunk == pytest.approx(13 / len(pieces) if thoughts else 1.0)
+
+
 def test_events_may_come_in_crumbs() -> None:
     crumbs = STREAM + TOKEN + TOKEN + LAST + END
     sample = one(*((0.001, crumbs[at : at + 1]) for at in range(len(crumbs))))
@@ -108,6 +135,13 @@ def test_events_may_come_in_crumbs() -> None:
 def test_a_stream_is_one_in_whatever_case_it_is_named() -> None:
     named = STREAM.replace(b"text/event-stream", b"Text/Event-Stream; charset=UTF-8")
     assert named != STREAM and one((0.1, named + TOKEN), (0.1, LAST + END)).ttft_s == pytest.approx(0.1)
+
+
+def test_an_answer_of_no_token_is_none() -> None:
+    """As it is in process."""
+    told = {"choices": [{"text": "", "finish_reason": "stop"}], "usage": {"completion_tokens": 0}}
+    for pieces in ([(0.1, plain(200, told))], [(0.1, STREAM + event(told) + END)]):
+        assert one(*pieces).error == "the answer has no tokens"
 
 
 def test_errors_are_told() -> None:
@@ -153,6 +187,19 @@ def test_a_kept_connection_that_the_server_has_closed_is_replaced() -> None:
     mock = Mock(lambda asked: Reply([], closes=True) if len(mock.asked) == 2 else answer(asked, 0.1, 0.1))
     samples = send(mock, times=3)
     assert all(sample.ok for sample in samples) and len(mock.asked) == 4 and mock.num_connections == 2
+
+
+def test_a_request_is_sent_once_more_however_many_connections_were_kept() -> None:
+    mock = Mock(lambda asked: Reply([], closes=True) if len(mock.asked) > 3 else answer(asked, 0.1, 0.1))
+
+    async def sent_again() -> str | None:
+        target, watch = server(mock, WISH)
+        await asyncio.gather(*(target.send(target.prepare(ASK), Sample(number, watch())) for number in range(3)))
+        last = Sample(3, watch())
+        await target.send(target.prepare(ASK), last)
+        return last.error
+
+    assert run(sent_again()) == "the server closed the connection without an answer" and len(mock.asked) == 3 + 2
 
 
 async def apart(mock: Mock, times: int, every_s: float, ahead: bool) -> list[Sample]:
@@ -287,13 +334,15 @@ def test_nothing_of_an_address_is_left_out_in_silence(url: str, told: str) -> No
     assert "secret" not in str(refused.value)
 
 
-def models(body: Any, status: int = 200, ask: Any = first_model) -> Any:
+def models(body: Any, status: int = 200, ask: Any = first_model, base: str = "/v1") -> Any:
     class Listing(Mock):
         def take(self, pipe: Any, request: bytes) -> None:
-            pipe.reply(Reply([(0.0, plain(status, body))]), 0.0)
+            listed = request.startswith(f"GET {base}/models HTTP".encode())
+            pipe.reply(Reply([(0.0, plain(status, body) if listed else plain(404, "not here"))]), 0.0)
 
     async def main() -> Any:
-        return await ask(server(Listing(lambda asked: Reply([])))[0])
+        access = Access(Address("http", "mock", 80, base))
+        return await ask(Server(access, WISH, Listing(lambda asked: Reply([])).connect, Stopwatch(asyncio.get_running_loop().time)))
 
     return run(main())
 
@@ -321,9 +370,15 @@ def test_a_model_is_looked_up_where_it_is_listed() -> None:
         assert models(body, status, lambda target: named_model(target, "b")) == {}
 
 
-def test_the_first_model_is_asked_for() -> None:
-    assert models({"data": [{"id": "a"}, {"id": "b"}]})["id"] == "a"
-    for body, status, word in (({"data": []}, 200, "which models"), ("no", 200, "not a list"), ({"error": 1}, 401, "refused the key"),
-                               ({}, 404, "status 404"), ({"data": ["a"]}, 200, "not a list"), ({"data": {"id": "a"}}, 200, "not a list")):
-        with pytest.raises(PenstockError, match=word):
-            models(body, status)
+@pytest.mark.parametrize(("body", "status", "word"), [
+    ({"data": []}, 200, "which models"), ("no", 200, "not a list"), ({"error": 1}, 401, "refused the key"),
+    ({}, 404, r"status 404\): --served-model-name"), ("later", 503, "http://mock/v1/models answered with status 503: later"),
+    ("Moved", 301, "status 301: Moved"), ({"data": ["a"]}, 200, "not a list"), ({"data": {"id": "a"}}, 200, "not a list")])
+def test_servers_that_list_no_model(body: Any, status: int, word: str) -> None:
+    with pytest.raises(PenstockError, match=word):
+        models(body, status)
+
+
+@pytest.mark.parametrize("base", ["/v1", "/v1beta/openai", "/openai/v1"])
+def test_the_first_model_is_asked_for(base: str) -> None:
+    assert models({"data": [{"id": "a"}, {"id": "b"}]}, base=base)["id"] == "a"

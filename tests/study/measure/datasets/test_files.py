@@ -68,6 +68,10 @@ def test_files_that_are_none(tmp_path: Path) -> None:
             read(f"jsonl:path={tmp_path / text}")
     with pytest.raises(UsageError, match="path=FILE"):
         read("jsonl")
+    (tmp_path / "deep").write_text("[" * 100_000)
+    for name in ("jsonl", "sharegpt"):
+        with pytest.raises(UsageError, match="deep.* is not JSON"):
+            read(f"{name}:path={tmp_path / 'deep'}")
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -177,6 +177,8 @@ def test_a_search_is_answered_in_a_sentence_first() -> None:
     assert f"({whole.found.kept:.1%} did; " in told[1]
     assert "; at " in told[1], "a higher one kept less than nine tenths"
     assert "no higher rate kept less" in list(lines(replace(whole, attain=0.5)))[1]
+    assert "no higher rate was measured" in list(lines(replace(whole, search=(whole.found,))))[1]
+    assert " 99.5% of the requests keep " in list(lines(replace(whole, attain=0.995)))[1]
     none = list(lines(replace(whole, goodput_rate=None)))
     assert none[1].startswith("goodput: none (0 requests/s); at no rate that was tried do 90% of the requests keep ")
     search = replace(whole, goodput_rate=None).as_json()["search"]
