@@ -174,6 +174,12 @@ def test_no_message_has_the_latency_of_small_ones_and_the_bandwidth_of_large_one
     assert link.all_reduce_seconds(2000, 4) == pytest.approx(10 + 6 * 2 + 3000 / 50)
 
 
+def test_links_of_sockets_are_of_one_direction_as_all_are() -> None:
+    """Four of each: 16 GT/s of 2 bytes, and x16 at 32 Gbit/s, as a wire between MI300X is."""
+    upi, xgmi, wires = (CATALOGUE.link(name) for name in ("upi", "xgmi-3", "infinity-fabric-3"))
+    assert upi.bandwidth == 4 * 16e9 * 2 and xgmi.bandwidth == 4 * wires.bandwidth / wires.peers
+
+
 def test_where_a_wire_goes_to_each_of_the_others_two_devices_have_one() -> None:
     link = replace(WIRE, peers=7)
     assert link.all_reduce_seconds(1000, 8) == WIRE.all_reduce_seconds(1000, 8)

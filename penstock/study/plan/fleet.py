@@ -4,8 +4,8 @@ A heuristic, not an optimum (bin packing is NP-hard): models are placed one afte
 fit decreasing); each takes, of its configurations that meet the SLO, the one that adds least to the bill. Of few models, other orders and
 configurations are tried as well, as many as the effort allows: what leaves fewer models without a place wins, and what costs less and
 leaves out none but these. A replica of several devices needs them free in one node: it gets the fullest node that has them. One that is
-larger than a node needs those of each stage in one (see `together`). A replica of one device may share it: memory adds up, and while others
-compute it waits, so that its times are divided by the share of time that they leave, which must still keep the SLO.
+larger than a node needs those of each stage in one (see `together`). A replica of one device may share it: memory adds up (see `Wish`), and
+while others compute it waits, so that its times are divided by the share of time that they leave, which must still keep the SLO.
 """
 import itertools
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,8 @@ Way = tuple[float, Configuration, "list[tuple[Device, Tenant]]"]  # what it adds
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A model, and the ways in which it could be served at the rate that is asked for."""
+    """A model, and the ways in which it could be served at the rate that is asked for. `device_bytes` of a row are all that it needs of a
+    device: others there take the rest."""
 
     model: str
     rows: Sequence[Configuration]
@@ -67,17 +68,16 @@ class Placement:
 
 
 class Fleet:
-    """Devices in nodes. `counts`: how many there are of each part; None: as many as are needed."""
+    """Devices in nodes. `counts`: how many there are of each part; None: as many as are needed, of a part or of all."""
 
-    def __init__(self, parts: Mapping[str, Part], counts: Mapping[str, int] | None) -> None:
+    def __init__(self, parts: Mapping[str, Part], counts: Mapping[str, int | None] | None) -> None:
         self.parts = parts
-        self._counts = counts
+        self._counts: Mapping[str, int | None] = dict.fromkeys(parts) if counts is None else counts
         self.devices: list[Device] = []
         self._nodes = 0
-        for name, count in (counts or {}).items():
-            for _ in range(-(-count // parts[name].node)):
-                self._add_node(parts[name], min(parts[name].node, count))
-                count -= parts[name].node
+        for name, count in self._counts.items():
+            for left in range(count or 0, 0, -parts[name].node):
+                self._add_node(parts[name], min(parts[name].node, left))
 
     def place(self, wishes: Sequence[Wish]) -> list[Placement]:
         """In the order of the wishes."""
@@ -168,7 +168,7 @@ class Fleet:
         able = [devices for devices in nodes.values() if len(devices) >= count]
         if able:
             return min(able, key=len)[:count]
-        if self._counts is not None:
+        if self._counts.get(name, 0) is not None:
             return None
         self._add_node(self.parts[name], count)
         return self.devices[-count:]

@@ -1,18 +1,20 @@
-"""Several models over the devices there are: a TOML file with a table `devices` (part = count; left out: as many as needed) and a list
-`models`, each with the fields of a Request and a rate.
+"""Several models over the devices there are: a TOML file with a table `devices` (part = count; left out: as many as needed, of this machine
+those there are) and a list `models`, each with the fields of a Request and a rate.
 """
-import dataclasses
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from penstock.core.catalogue.part import Part
 from penstock.core.errors import UsageError
 from penstock.core.registry import plain, typed
+from penstock.study.plan.configuration import Configuration
 from penstock.study.plan.fleet import Fleet, Placement, Wish
+from penstock.study.plan.here import HERE
+from penstock.study.plan.load import Load
 from penstock.study.plan.request import Request, Watch, catalogue_of, objectives, parts_of, plan, unwatched
 
 UNPLAYED = ("simulate", "prefill_split")  # of fleets, whose rows are arithmetic, each replica with all that its model takes
@@ -50,13 +52,10 @@ def shared(file: Path, given: Request, watch: Watch = unwatched) -> Shared:
         raise UsageError(f"{file} must have a list of models, as [[models]] with model = ..., rate = ...")
     hardware = given.hardware or (",".join(counts) if counts else None)
     unplayed: dict[str, Any] = dict.fromkeys(UNPLAYED, False)
-    asked = dataclasses.replace(given, hardware=hardware, **unplayed)
+    asked = replace(given, hardware=hardware, **unplayed)
     requests = [_request(entry, asked, file) for entry in entries]
-    parts: dict[str, Part] = {}
-    for request in requests:
-        with _naming(file, request.model):
-            parts |= {part.name: part for part in parts_of(request)}
-            objectives(request.slo)  # before any of them is planned
+    users = _users(requests, file)
+    parts = {name: of[0][0] for name, of in users.items()}
     if counts and (strange := [name for name in counts if name not in parts]):
         raise UsageError(f"{file} has devices {', '.join(strange)}, which no model may use")
     if unpriced := [name for name, part in parts.items() if part.price is None]:
@@ -66,10 +65,49 @@ def shared(file: Path, given: Request, watch: Watch = unwatched) -> Shared:
     for request in requests:
         with _naming(file, request.model):
             found = plan(request, _of(request.model, watch))
-        wishes.append(Wish(request.model, found.configurations, found.most_s))
-    fleet = Fleet(parts, counts)
+        rows = [at_most(row, found.load, parts[row.hardware]) for row in found.configurations]
+        wishes.append(Wish(request.model, rows, found.most_s))
+    fleet = Fleet(parts, {name: _most(name, of) for name, of in users.items()} if counts is None else counts)
     placements = fleet.place(wishes)
     return Shared(placements, [device.part.name for device in fleet.devices], fleet.usd_per_hour())
+
+
+def at_most(row: Configuration, load: Load, part: Part) -> Configuration:
+    """With the bytes that a device holds of it while there are as many requests as hardly ever are more, or the longest one: on average
+    there are fewer, but whoever shares the device has to leave room for these. With `kv_tokens` the device is full."""
+    if row.device_bytes is None:
+        return row
+    each = load.input + load.output
+    now = (row.running or 0.0) * each
+    most = max(now, (row.batch or 1) * each, load.most_tokens)
+    share = (row.kv_tokens - most) / (row.kv_tokens - now) if row.kv_tokens > most else 0.0
+    return replace(row, device_bytes=part.usable_bytes - share * (part.usable_bytes - row.device_bytes))
+
+
+def _users(requests: Sequence[Request], file: Path) -> dict[str, list[tuple[Part, Request]]]:
+    """By the name of a part the models that may use it, each with the part as it asks for it. Raises UsageError where two ask for
+    different ones: the fleet has but one."""
+    found: dict[str, list[tuple[Part, Request]]] = {}
+    for request in requests:
+        with _naming(file, request.model):
+            parts = parts_of(request)
+            objectives(request.slo)  # before any of them is planned
+        for part in parts:
+            found.setdefault(part.name, []).append((part, request))
+            first, other = found[part.name][0]
+            looked_up = {"memory"} if part.name == HERE and request.what_if == other.what_if else set[str]()  # anew: what is free changes
+            names = [each.name for each in fields(Part) if each.name not in looked_up]
+            if apart := [name for name in names if getattr(part, name) != getattr(first, name)]:
+                raise UsageError(
+                    f"{file}: {other.model} and {request.model} are given different figures of {part.name} ({', '.join(apart)}), which is "
+                    "one part: give both the same price, watts, what-if and catalogue")
+    return found
+
+
+def _most(name: str, users: Sequence[tuple[Part, Request]]) -> int | None:
+    """Devices of a part where the file counts none: as many as are needed, but for this machine, of which there is one unless a model that
+    may use it is told of more."""
+    return max(request.max_devices or 1 for _, request in users) if name == HERE else None
 
 
 @contextmanager
@@ -116,7 +154,7 @@ def _request(entry: Mapping[str, Any], given: Request, file: Path) -> Request:
         if name in TEXT and type(value) in (int, float):
             value = str(value)
         values[name] = typed(value, FIELDS[name], f"{file}: {key} of a model")
-    request = dataclasses.replace(given, **values)
+    request = replace(given, **values)
     if "model" not in values or (request.rate is None and request.traffic is None):
         raise UsageError(f"{file}: each of the models has a model and a rate, or a traffic")
     return request

@@ -1,4 +1,5 @@
 """Several models over mixed devices."""
+import itertools
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -8,11 +9,13 @@ import pytest
 from penstock.core.catalogue.read import Catalogue
 from penstock.core.errors import UsageError
 from penstock.core.hardware import Hardware
+from penstock.serve.engine.machine import Machine
 from penstock.study.plan import here
 from penstock.study.plan.configuration import Configuration
 from penstock.study.plan.fleet import Fleet, Placement, Wish, undominated
+from penstock.study.plan.load import Load
 from penstock.study.plan.request import Request
-from penstock.study.plan.shared import shared
+from penstock.study.plan.shared import at_most, shared
 
 PARTS = {name: Catalogue().part(name) for name in ("h100-sxm", "l4", "rtx-4090")}
 SMALL = Configuration("l4", 1, 1, 1, "none", "auto", True, tpot_s=0.02, meets_slo=True, running=0.3, device_bytes=8e9)
@@ -155,9 +158,55 @@ quant = "fp8"
     assert found.usd_per_hour > 0
 
 
-def test_a_device_of_unknown_price_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = Hardware("a machine", {1 << 30: 3e10}, {"fp32": 2e11, "bf16": 4e11})
-    monkeypatch.setattr(here, "measured_limits", lambda device, threads=None: machine)
+ALONE = Request(quant=("none",), kv_dtype=("auto",), tensor_parallel="1", pipeline_parallel="1", chunk="512")
+
+
+def test_models_share_a_device_only_if_it_has_room_for_the_requests_of_all(tmp_path: Path) -> None:
+    """Hardly ever is one there, but where one is, it needs its keys and values."""
+    file = tmp_path / "fleet.toml"
+    file.write_text("[devices]\nh100-sxm = 1\n" + 2 * "[[models]]\nmodel = 'llama-3.1-8b'\nrate = 0.001\n")
+    one, two = shared(file, replace(ALONE, input=1000, output=100)).placements
+    assert one.devices == two.devices == (0,)
+    one, two = shared(file, replace(ALONE, input=120_000, output=500)).placements
+    assert one.devices == (0,) and "those in use have no room" in two.reason
+    assert one.configuration and one.configuration.running < 0.1 and one.configuration.batch == 2
+    assert one.configuration.device_bytes == pytest.approx(16.06e9 + 2 * 120_500 * 131_072, rel=0.05)
+
+
+def test_what_a_device_holds_at_most() -> None:
+    part, token = PARTS["l4"], 1e6
+    fixed = part.usable_bytes - 10_000 * token
+    row = replace(SMALL, running=0.5, batch=2, kv_tokens=10_000, device_bytes=fixed + 60 * token)
+    for load, tokens in ((Load(100, 20), 240), (Load(100, 20, longest=5000), 5000), (Load(100, 20, longest=10_000), 10_000)):
+        assert at_most(row, load, part).device_bytes == pytest.approx(fixed + tokens * token)
+    refused = replace(row, fits=False, device_bytes=None)
+    assert at_most(refused, Load(), part) == refused
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has room for one model, a little more at each look."""
+    more = itertools.count()
+    monkeypatch.setattr(here, "look", lambda: Machine(4_500_000_000 + next(more), 2))
+    limits = Hardware("a machine", {1 << 30: 3e10}, {"fp32": 2e11, "bf16": 4e11})
+    monkeypatch.setattr(here, "measured_limits", lambda device, threads=None: limits)
+
+
+@pytest.mark.usefixtures("machine")
+def test_there_is_one_machine_like_this_unless_more_are_told_of(tmp_path: Path) -> None:
+    file, two = tmp_path / "fleet.toml", 2 * "[[models]]\nmodel = 'llama-3.2-1b'\nrate = 0.01\n"
+    file.write_text(two)
+    asked = replace(ALONE, hardware="here", price="here=0.5", input=100, output=20)
+    found = shared(file, asked)
+    assert [each.devices for each in found.placements] == [(0,), ()] and found.usd_per_hour == 0.5 and found.devices == ["here"]
+    assert found.placements[1].reason.startswith("needs 1 of here: none is free")
+    assert [each.devices for each in shared(file, replace(asked, max_devices=2)).placements] == [(0,), (1,)]
+    file.write_text(f"[devices]\nhere = 2\n{two}")
+    assert shared(file, asked).usd_per_hour == 1
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_device_of_unknown_price_is_refused(tmp_path: Path) -> None:
     (tmp_path / "fleet.toml").write_text("[[models]]\nmodel = 'llama-3.2-1b'\nrate = 0.01\nhardware = 'here'\nquant = 'none'\n")
     with pytest.raises(UsageError, match="the price of here is not known: give --price here=DOLLARS"):
         shared(tmp_path / "fleet.toml", Request())
@@ -171,6 +220,10 @@ def test_a_device_of_unknown_price_is_refused(tmp_path: Path, monkeypatch: pytes
     ("devices = 3", "devices is a table of numbers by part, as h100-sxm = 8, not 3"),
     ("[[models]]\nmodel = 'brook'\nrate = 1\nhardware = 'l4'\n[[models]]\nmodel = 'rill'\nrate = 1\nhardware = 'l4'\nslo = 'ttft=500'",
      "fleet.toml, rill: --slo ttft must be a time with its unit .* not '500'"),
+    ("[[models]]\nmodel = 'brook'\nrate = 1\nhardware = 'l4'\nprice = 2\n[[models]]\nmodel = 'rill'\nrate = 1\nhardware = 'l4'\nprice = 50",
+     r"fleet.toml: brook and rill are given different figures of l4 \(price\), which is one part: give both the same price, watts"),
+    ("[[models]]\nmodel = 'brook'\nrate = 1\nhardware = 'l4'\nwhat-if = 'ops.bf16=1e15,memory=8e10'\n"
+     "[[models]]\nmodel = 'rill'\nrate = 1\nhardware = 'all'", r"figures of l4 \(memory, ops\)"),
     ("[[models]]\nmodel = 'brook'\nrate = 1\nhardware = 'abacus'", "fleet.toml, brook: unknown hardware 'abacus'"),
     ("[[models]]\nmodel = 'brook'\nrate = 1\nhardware = 'l4'\nchunk = 0", "fleet.toml, brook: --chunk must be numbers"),
     ("[devices]\nl4 = 1\n[[models]]\nmodel = 'llama-3-8b'\nrate = 1\ncolour = 1", "colour"), ("x", "TOML"),

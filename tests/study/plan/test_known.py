@@ -33,6 +33,10 @@ def test_a_known_model_has_the_parameters_of_its_card(name: str) -> None:
     assert model_of(name).spec.num_parameters() / 1e9 == pytest.approx(PARAMETERS[name], rel=0.005)
 
 
+def test_phi_3_mini_has_the_window_of_its_hub_config() -> None:
+    assert {layer.window for layer in model_of("phi-3-mini").spec.layers} == {2047}
+
+
 def test_names_of_the_hub_are_known_too_in_any_case() -> None:
     assert known_config("META-LLAMA/Llama-2-7B-hf") == known_config("llama-2-7b") is not None
     assert known_config("llama-2-8b") is None
