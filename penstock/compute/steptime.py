@@ -160,8 +160,9 @@ class Roofline:
         return self.told(work).seconds
 
     def told(self, work: Counts) -> StepTime:
-        """A step through all stages, by what binds."""
-        return self._time(work, 1.0, 1.0).plus(StepTime(host=self._part.step_latency, network=self._network(work)))
+        """A step through all stages, by what binds. Each stage begins one of its own when it is handed what the one before made."""
+        host = self._split.pipeline_parallel * self._part.step_latency
+        return self._time(work, 1.0, 1.0).plus(StepTime(host=host, network=self._network(work)))
 
     def interval(self, work: Counts) -> float:
         """Seconds between steps that follow one another through the stages: those of the slowest stage, which is the last."""
@@ -169,7 +170,7 @@ class Roofline:
         if stages == 1:
             return self.seconds(work)
         passed = self._time(work, self._stage, 1.0).seconds + self._part.step_latency
-        return passed + self._sums_seconds(work) * self._stage + self._sends_seconds(work) / (stages - 1)
+        return passed + self._sums_seconds(work) * self._stage + self._gather_seconds(work) + self._sends_seconds(work) / (stages - 1)
 
     def _time(self, work: Counts, layers: float, ends: float) -> StepTime:
         """Of this share of the layers, and of what comes before and after them."""
@@ -212,16 +213,17 @@ class Roofline:
         return 0.0 if group.product is None else self._part.efficiency.added(group.read_as, _sent(group, rows))
 
     def _network(self, work: Counts) -> float:
-        return self._sums_seconds(work) + self._sends_seconds(work)
+        return self._sums_seconds(work) + self._gather_seconds(work) + self._sends_seconds(work)
 
     def _sums_seconds(self, work: Counts) -> float:
         ranks = self._split.tensor_parallel
-        if ranks == 1:
-            return 0.0
-        link = self._part.joins(ranks)
-        sums = self._sums * link.all_reduce_seconds(work.num_tokens * self._row_bytes, ranks)
+        return self._sums * self._part.joins(ranks).all_reduce_seconds(work.num_tokens * self._row_bytes, ranks)
+
+    def _gather_seconds(self, work: Counts) -> float:
+        """Of the logits, which the last stage makes."""
+        ranks = self._split.tensor_parallel
         logits = work.num_logits * self._program.vocab_size * self._numbers.storage.activation
-        return sums + (link.gather_seconds(logits, ranks) if logits else 0.0)
+        return self._part.joins(ranks).gather_seconds(logits, ranks) if logits else 0.0
 
     def _sends_seconds(self, work: Counts) -> float:
         stages = self._split.pipeline_parallel
@@ -283,13 +285,16 @@ class Roofline:
         yield _Group(False, layered=True, kernels=KERNELS[op.kind] - 3, act_row_s=2 * (1 + active) * hidden * value_s)  # sorted, summed
 
     def _multiplies(self, weight: str, group: _Group) -> None:
-        """Sets what `Efficiency` tells the shares of a matrix by; nothing for what is none, and where none are known."""
-        numbers, part = self._numbers, self._part
-        if not self._program.weights[weight].matrix or not part.efficiency.by_rows:
+        """Sets what `Efficiency` tells the shares of a matrix by; nothing for what is none, and where none are known. Codes in a format
+        that is not known there reach the shares of what they become: with rounded rows those of fp8, otherwise those of plain matrices."""
+        numbers, known, part = self._numbers, self._part.efficiency.by_rows, self._part
+        if not self._program.weights[weight].matrix or not known:
             return
         computed = part.computes(numbers.product(weight))
         form, family = numbers.form(weight, computed), numbers.family(weight, computed)
-        group.product = form if form in part.efficiency.by_rows else family, self._program.weights[weight].shape[-1]
+        alike = (f"int8{ROUNDED['fp8']}",) if computed in ROUNDED else ()
+        chosen = next((each for each in (form, family, *alike, numbers.dtype) if each in known), family)
+        group.product = chosen, self._program.weights[weight].shape[-1]
         group.read_as = form if form in part.efficiency.exposed else family
 
     def _moved(self, op: Op, one: StepWork, share: float) -> float:

@@ -194,6 +194,15 @@ def test_stages_share_layers_and_send_on() -> None:
     assert staged.seconds(DECODE) / 2 < staged.interval(DECODE) < staged.seconds(DECODE)
 
 
+def test_each_stage_begins_a_step_and_the_last_gathers_logits() -> None:
+    part = dataclasses.replace(PART, step_latency=1.0)
+    assert timer(part, Split(1, 4)).told(DECODE).host == 4 and 1 < timer(part, Split(1, 4)).interval(DECODE) < 2
+    at_once = dataclasses.replace(LINK, bandwidth=1e30, base_latency=0.0, hop_latency=0.0, bulk_base_latency=0.0, bulk_hop_latency=0.0)
+    slow, fast = (timer(each, Split(2, 2)) for each in (PART, dataclasses.replace(PART, link=at_once)))
+    sums, gathered = 9 * LINK.all_reduce_seconds(3 * 512 * 2, 2), LINK.gather_seconds(3 * 1000 * 2, 2)
+    assert slow.interval(DECODE) - fast.interval(DECODE) == pytest.approx(sums / 2 + gathered + LINK.send_seconds(3 * 512 * 2 / 2))
+
+
 def test_times_add_up_and_scale() -> None:
     time = StepTime(1, 2, 3, 4, 5, 6, 7)
     assert time.seconds == 28 and time.scaled(2).seconds == 56 and time.plus(time) == time.scaled(2)
@@ -208,14 +217,26 @@ def measured(**shares: dict[int, dict[int, float]]) -> Part:
 
 
 def test_products_take_as_long_as_kernels_reach_with_so_many_rows() -> None:
-    """Of plain matrices half of the type's rate with many rows, a thousandth with few; of what was not measured all of it."""
+    """Of plain matrices half of the type's rate with many rows, a thousandth with few."""
     part = measured(bf16={512: {3: 0.001, 2000: 0.5}})
     plain, halved = timer().told(PROMPT), timer(part).told(PROMPT)
     attention = 4 * 4 * 8 * 64 * PROMPT.windowed(None)[1] / 1e14
     assert halved.compute - attention == pytest.approx(2 * (plain.compute - attention), rel=0.02)
     few = StepWork(((1, 1),) * 3, 3)
     assert timer().told(few).compute == 0 and timer(part).told(few).compute > 0.9 * timer(part).told(few).seconds
-    assert timer(part, bits=8).told(PROMPT) == timer(bits=8).told(PROMPT)
+
+
+def test_codes_of_a_format_that_was_not_measured_reach_what_they_become() -> None:
+    """Numbers of 16 bits, where they are unpacked; with rounded rows, as much of their own rate as in fp8."""
+    program = build(spec(), FAMILY.names)
+    plain, fp8 = {"bf16": {512: {1: 0.5}}}, {"int8:activations=fp8": {512: {1: 0.25}}}
+
+    def compute(shares: dict[str, dict[int, dict[int, float]]], coded_dtype: str) -> float:
+        return Roofline(program, numbers(program, 8, coded_dtype), measured(**shares)).told(PROMPT).compute
+
+    assert compute(plain | fp8, "bf16") == pytest.approx(timer(measured(**plain)).told(PROMPT).compute)
+    for shares, alike in ((plain | fp8, 0.25), (plain, 0.5), (plain | fp8 | {"int8": {512: {1: 0.125}}}, 0.25)):
+        assert compute(shares, "int8") == pytest.approx(compute({"int8:activations=int8": {512: {1: alike}}}, "int8"))
 
 
 def test_reading_adds_what_does_not_hide_behind_products() -> None:

@@ -1,6 +1,6 @@
 """Rows that the twin does not play, under the arrivals of a trace: each replica's own line, so that bursts count in them as well."""
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.compute.steptime import Roofline, Split
@@ -107,12 +107,13 @@ class _Trial:
         if not row.prefill_replicas:
             return sampled(calls, dealt(self.server, [Ask(call.at_s, call.num_prompt, call.num_output - 1) for call in calls], tokens))
         prompts = [Ask(call.at_s, call.num_prompt, 0) for call in calls]
-        first_s = [each.first_s + part.network.send_seconds(ask.prompt * row.kv_bytes_per_token / self.replica.split.devices)
-                   for ask, each in zip(prompts, dealt(replace(self.server, seats=len(calls)), prompts, row.prefill_replicas), strict=True)]
-        order = sorted(range(len(calls)), key=first_s.__getitem__)
-        served = dealt(self.server, [Ask(first_s[at], 0, calls[at].num_output - 1) for at in order], tokens)
-        last_s = dict(zip(order, (each.last_s for each in served), strict=True))
-        return sampled(calls, [Served(first, last_s[at]) for at, first in enumerate(first_s)])
+        done_s = [each.first_s for each in dealt(replace(self.server, seats=len(calls)), prompts, row.prefill_replicas)]
+        moved_s = [part.network.send_seconds(ask.prompt * row.kv_bytes_per_token / self.replica.split.devices) for ask in prompts]
+        order = sorted(range(len(calls)), key=done_s.__getitem__)
+        first_s = handed([(at % row.prefill_replicas, done_s[at], moved_s[at]) for at in order], tokens)
+        served = dealt(self.server, [Ask(first, 0, calls[at].num_output - 1) for at, first in zip(order, first_s, strict=True)], tokens)
+        found = dict(zip(order, (Served(first, each.last_s) for first, each in zip(first_s, served, strict=True)), strict=True))
+        return sampled(calls, [found[at] for at in range(len(calls))])
 
 
 def sampled(calls: Sequence[Call], served: Sequence[Served]) -> list[Sample]:
@@ -126,6 +127,18 @@ def dealt(server: Server, asks: Sequence[Ask], count: int) -> list[Served]:
     for at in range(min(count, len(asks))):
         found |= zip(range(at, len(asks), count), Line(server, asks[at::count]).served(), strict=True)
     return [found[number] for number in range(len(asks))]
+
+
+def handed(sends: Iterable[tuple[int, float, float]], receivers: int) -> list[float]:
+    """When each of (sender, due, seconds) is received, in the order in which they are due: each receiver gets every so-manieth, and the
+    link of either side has one at a time."""
+    sent_s, received_s, found = dict[int, float](), dict[int, float](), list[float]()
+    for number, (sender, due_s, seconds) in enumerate(sends):
+        receiver = number % receivers
+        end_s = max(due_s, sent_s.get(sender, 0.0), received_s.get(receiver, 0.0)) + seconds
+        sent_s[sender] = received_s[receiver] = end_s
+        found.append(end_s)
+    return found
 
 
 def fewest(least: int, most: int, does: Callable[[int], bool]) -> int | None:

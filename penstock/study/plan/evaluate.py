@@ -14,7 +14,7 @@ from penstock.study.plan.load import Load
 from penstock.study.plan.memory import SEQS, Room, room
 from penstock.study.plan.model import PREFILL_APART, Model, Stored, WeightFormat, lacking, unserved
 from penstock.study.plan.reached import Replica
-from penstock.study.plan.steady import Point, Queue, Steady, told_of
+from penstock.study.plan.steady import INTERCONNECT, Point, Queue, Steady, told_of
 from penstock.study.sizes import doublings
 
 CHUNKS = (512, 2048, 8192)  # tokens
@@ -168,25 +168,40 @@ class Evaluator:
         if not self._goal.apart or load.output < 2:
             return None
         most, limit = trial.largest_batch(load), self._most_replicas(trial)
-        moved = trial.candidate.part.network.send_seconds(load.input * trial.stored.kv_bytes_per_token / trial.candidate.split.devices)
-        prompts = self._first(limit, lambda n: self._prompts(steady, rate / n, moved))
-        tokens = self._first(limit, lambda n: self._tokens(steady, rate / n, most))
-        if prompts is None or tokens is None or prompts[0] + tokens[0] > limit:
+        moved_s = trial.candidate.part.network.send_seconds(load.input * trial.stored.kv_bytes_per_token / trial.candidate.split.devices)
+        alone_s = steady.closed(1).queue.service_s
+        tokens = self._first(limit, lambda n: self._tokens(steady, rate / n, most, (alone_s, moved_s)))
+        if tokens is None:
             return None
-        queue, (tpot, time) = prompts[1], tokens[1]
-        point = Point(queue, queue.mean_s, tpot, rate, rate / tokens[0] * (load.output - 1) * tpot, StepTime(), time)
-        return self._row(trial, point, most, prompts[0] + tokens[0], prompts[0])
+        count, (tpot, time, received_s) = tokens
+        prompts = self._first(limit - count, lambda n: self._prompts(steady, rate / n, (moved_s, received_s)))
+        if prompts is None:
+            return None
+        apart, queue = prompts
+        computing, running = steady.computing(rate / apart, queue.busy).scaled(apart), rate / count * (load.output - 1) * tpot
+        point = Point(queue, queue.mean_s, tpot, rate, running, computing, time.scaled(count), 1.0, queue.busy)
+        row = self._row(trial, point, most, apart + count, apart)
+        link_binds = any(n > 1 and handed(rate / (n - 1), moved_s) is None for n in (apart, count))
+        return replace(row, bound=INTERCONNECT) if link_binds else row
 
-    def _prompts(self, steady: Steady, rate: float, moved: float) -> Queue | Batches | None:
-        queue = steady.prefill(rate)
-        if queue is None:
+    def _prompts(self, steady: Steady, rate: float, link_s: tuple[float, float]) -> Queue | Batches | None:
+        """`link_s`: that keys and values take to be sent, and until they are received."""
+        moved_s, received_s = link_s
+        queue, sent = steady.prefill(rate), handed(rate, moved_s)
+        if queue is None or sent is None:
             return None
-        whole = queue.later(moved)
+        whole = queue.later(sent.mean_s - moved_s + received_s)
         return whole if whole.share_within(self._goal.most_s.get("ttft", math.inf)) >= ATTAINED else None
 
-    def _tokens(self, steady: Steady, rate: float, most: int) -> tuple[float, StepTime] | None:
-        found = steady.decode(rate, most)
-        return found if found is not None and found[0] <= self._goal.most_s.get("tpot", math.inf) else None
+    def _tokens(self, steady: Steady, rate: float, most: int, first_s: tuple[float, float]) -> tuple[float, StepTime, float] | None:
+        """(seconds between tokens, where the time goes, until keys and values are received). `first_s`: that a prompt takes alone, and
+        these to be sent: of what an SLO leaves for waiting, half is left to the line of prompts."""
+        alone_s, moved_s = first_s
+        found, received = steady.decode(rate, most), handed(rate, moved_s)
+        if found is None or received is None or found[0] > self._goal.most_s.get("tpot", math.inf):
+            return None
+        left_s = self._goal.most_s.get("ttft", math.inf) - alone_s - moved_s
+        return (*found, received.mean_s) if 2 * (received.mean_s - moved_s) <= left_s else None
 
     def _first(self, limit: int, judged: Any) -> tuple[int, Any] | None:
         """The fewest replicas that `judged` finds something for, if it does for more wherever it does for fewer."""
@@ -248,7 +263,7 @@ class Evaluator:
             e2e_s=point.ttft_s + (load.output - 1) * point.tpot_s, requests_per_s=rate, output_tokens_per_s=rate * load.output,
             goodput_per_s=good, meets_slo=not missed,
             mbu=trial.mbu(load, point), mfu=trial.replica.mfu(load.input, load.input, point.queue.service_s),
-            utilization=point.prefilling if at_random else None,
+            utilization=point.prefilling,
             running=point.running, device_bytes=trial.replica.device_bytes(trial.space, load, point.running), **told_of(point.shares()),
             **bill(trial.candidate.part, devices, good, rate * load.output))
 
@@ -286,6 +301,11 @@ class _Trial:
 
     def mbu(self, load: Load, point: Point) -> float | None:
         return self.replica.mbu(point.running, load.input + load.output // 2, point.tpot_s)
+
+
+def handed(rate: float, moved_s: float) -> Queue | None:
+    """Over a link that has so many requests' keys and values to send or to receive a second, each so long. None where it cannot keep up."""
+    return Queue(moved_s, rate * moved_s) if rate * moved_s < 1 else None
 
 
 def sustained(steady: Steady, most: int, failed: float) -> float | None:

@@ -107,8 +107,11 @@ class Line:
                 heapq.heappush(self._live, (self._passes + self._asks[who].steps * self._server.stages, who))
 
     def _decode(self) -> None:
-        """As many passes as are alike."""
-        passed_s, _ = self._server.timed(max(1.0, len(self._live) / self._server.stages), 0, 0, 0)
+        """As many passes as are alike. Where sequences are fewer than stages, some are empty: from a token to the next it takes those of
+        all sequences, and no less than one takes through all stages."""
+        stages = self._server.stages
+        each_s, through_s = self._server.timed(max(1.0, len(self._live) / stages), 0, 0, 0)
+        passed_s = max(through_s, min(stages, len(self._live)) * each_s) / stages
         count = self._live[0][0] - self._passes
         if self._at < len(self._asks):
             count = min(count, max(1, math.ceil((self._asks[self._at].due_s - self._now_s) / passed_s)))

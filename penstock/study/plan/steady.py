@@ -4,7 +4,8 @@ Prompts are computed in chunks that ride along with the tokens that are decoded 
 mixed or decodes only. In a closed loop a fixed number of requests is always there, and one waits only where all steps are full; in an open
 one they come at random and wait for a prompt's turn: as in an M/D/1 queue where a prompt takes several steps, for the next step where that
 takes whole prompts (`batches`), on replicas of their own as beside tokens. With stages (pipeline parallelism) a pass is one micro-batch
-going through them, and a token takes as many passes as there are stages.
+going through them, and from a token to the next of its sequence there are as many as there are stages: where sequences are fewer, one for
+each of them, and no less time than one takes through all stages.
 """
 import math
 from collections.abc import Iterator, Mapping
@@ -17,9 +18,9 @@ from penstock.study.plan.batches import Batches, waiting
 
 PASSES = 100  # of the iteration to a fixed point
 IDLE = 0.01  # of a pass with a prompt: how often a replica that has nothing else to do looks for one
-PREFILL, DECODE = "prefill compute", "decode compute"
+PREFILL, DECODE, INTERCONNECT = "prefill compute", "decode compute", "interconnect"
 BOUNDS = (("weights", "weight bandwidth"), ("kv", "KV bandwidth"), ("activations", "activation bandwidth"),
-          ("kernels", "kernel overhead"), ("host", "host overhead"), ("network", "interconnect"))
+          ("kernels", "kernel overhead"), ("host", "host overhead"), ("network", INTERCONNECT))
 BEYOND = "overhead beyond the roofline"  # of steps that were measured
 
 
@@ -100,18 +101,13 @@ class Point:
     requests_per_s: float
     running: float  # requests that are in the KV cache
     mixed: StepTime  # engine's seconds of a mean pass, those of mixed passes
-    decoding: StepTime  # and those that only decode
-    prompt_share: float = 0.0  # of the rows of mixed passes, those of prompts
+    decoding: StepTime  # and those that only decode; with nothing to do it takes none
+    prompt_share: float  # of the rows of mixed passes, those of prompts
+    prefilling: float | None = None  # at a rate: share of the time in which prompts are computed, of the replicas that do
 
     def shares(self) -> dict[str, float]:
         """Of the engine's time, by what binds."""
         return shares_of(self.mixed, self.decoding, self.prompt_share)
-
-    @property
-    def prefilling(self) -> float:
-        """Share of the time in which prompts are computed, of the replicas that do."""
-        whole = self.mixed.seconds + self.decoding.seconds
-        return self.mixed.seconds / whole if self.mixed.seconds else self.queue.busy
 
 
 def shares_of(mixed: StepTime, decoding: StepTime, prompt_share: float, beyond_s: float = 0.0) -> dict[str, float]:
@@ -144,17 +140,16 @@ class Steady:
 
     def closed(self, batch: int) -> Point:
         """`batch` requests at once; one that ends is followed by another."""
-        steps, chunks, stages = self._steps, self._chunks, self._stages
-        life = chunks + steps * stages  # passes
+        steps, chunks, turn = self._steps, self._chunks, min(self._stages, batch)
+        life = chunks + steps * turn  # passes
         wanted = batch * self._input / life  # rows of prompts, in a pass
         if wanted > self._chunk:
             return self._saturated(batch)
-        mixed_share = min(1.0, (batch - 1) * chunks / (steps * stages)) if steps else 0.0  # of the passes in which it decodes
+        mixed_share = min(1.0, (batch - 1) * chunks / (steps * turn)) if steps else 0.0  # of the passes in which it decodes
         rows = max(self._input / chunks, wanted)
         mixed = self._mixed((batch - 1) * steps / life, rows)
-        decode = self._decode(max(1.0, batch * steps / life if steps else batch / stages))
-        mixed_s, decode_s = self._timer.interval(mixed), self._timer.interval(decode)
-        tpot = stages * (mixed_share * mixed_s + (1 - mixed_share) * decode_s) if steps else stages * decode_s
+        decode = self._decode(max(1.0, batch * steps / life))
+        tpot = self._token_seconds(turn, mixed_share, mixed, decode)
         queue = Queue(self._own_seconds(mixed), 0.0)  # a prompt's turn comes when a request ends: none waits while rows are left
         share = min(1.0, batch * chunks / life)
         return Point(queue, queue.mean_s, tpot, batch / (queue.mean_s + steps * tpot), batch,
@@ -162,13 +157,13 @@ class Steady:
 
     def open(self, rate: float, most: float) -> Point | None:
         """Requests that come at `rate`, of which `most` fit in the KV cache. None where it cannot keep up."""
-        steps, chunks, stages = self._steps, self._chunks, self._stages
+        steps, chunks = self._steps, self._chunks
         passed = self._timer.interval(self._decode(1.0))
         for _ in range(PASSES):
             decodes = rate * steps * passed  # in a pass
             rows = max(self._input / chunks, rate * passed * self._input)
             share = min(1.0, rate * chunks * passed)
-            if rows > self._chunk * (1 + 1e-9) or (decodes * stages > most and decodes * stages > 1):
+            if rows > self._chunk * (1 + 1e-9) or decodes * self._turn(decodes) > max(1.0, most):
                 return None
             mixed, decode = self._mixed(decodes, rows), self._decode(max(1.0, decodes))
             now = share * self._timer.interval(mixed) + (1 - share) * self._timer.interval(decode)
@@ -178,17 +173,18 @@ class Steady:
         queue = self._waiting(rate, decodes, passed, mixed if chunks > 1 else None)
         if queue is None:
             return None
-        running = rate * (queue.mean_s + steps * stages * passed)
+        tpot = self._token_seconds(self._turn(decodes), share, mixed, decode)
+        running = rate * (queue.mean_s + steps * tpot)
         if running > most:
             return None
-        told = self._timer.told
-        return Point(queue, queue.mean_s, stages * passed, rate, running, told(mixed).scaled(share), told(decode).scaled(1 - share),
-                     mixed.prompt_share)
+        computing, other = self._timer.told(mixed).scaled(share), self._timer.told(decode).scaled(1 - share)
+        return Point(queue, queue.mean_s, tpot, rate, running, computing, other.scaled(decoding(decodes)), mixed.prompt_share,
+                     computing.seconds / (computing.seconds + other.seconds))
 
     def _waiting(self, rate: float, decodes: float, passed: float, chunk: MeanStep | None) -> Queue | Batches | None:
         """`chunk`: of a prompt, a step with it; None: steps take whole prompts. None where it cannot keep up."""
         if chunk is None:
-            return waiting(rate, self._chunk / self._input, 1 - math.exp(-decodes), lambda count: self._pass_seconds(decodes, count))
+            return waiting(rate, self._chunk / self._input, decoding(decodes), lambda count: self._pass_seconds(decodes, count))
         full = rate * self._chunks * passed >= 1
         busy = rate * passed * self._input / self._chunk if full else rate * self._chunks * self._timer.interval(chunk)
         after_s = passed / 2 * min(1.0, decodes)  # the step that is under way has to end first
@@ -210,17 +206,25 @@ class Steady:
         busy = rate * self._chunks * self._timer.interval(step)
         return Queue(self._own_seconds(step), busy) if busy < 1 else None
 
+    def computing(self, rate: float, busy: float) -> StepTime:
+        """Where a second of a replica's time goes that only computes prompts. `busy`: of it, in which it does."""
+        most = self._chunk / self._input
+        together = min(most, max(1.0, rate * self._pass_seconds(0.0, 1.0)[0])) if self._chunks == 1 else 1 / self._chunks
+        return scaled_to(busy, self._timer.told(self._mixed(0.0, together * self._input)))
+
     def decode(self, rate: float, most: float) -> tuple[float, StepTime] | None:
-        """(seconds between tokens, where they go) of a replica that is handed prompts computed elsewhere."""
+        """(seconds between tokens, where a second of its time goes) of a replica that is handed prompts computed elsewhere."""
         passed = self._timer.interval(self._decode(1.0))
         for _ in range(PASSES):
             decodes = rate * self._steps * passed
-            if decodes * self._stages > most or decodes > 1e7:
+            if decodes * self._turn(decodes) > most or decodes > 1e7:
                 return None
-            now = self._timer.interval(self._decode(max(1.0, decodes)))
+            step = self._decode(max(1.0, decodes))
+            now = self._timer.interval(step)
             settled, passed = abs(now - passed) < 1e-5 * passed, now
             if settled:
-                return self._stages * passed, self._timer.told(self._decode(max(1.0, decodes)))
+                tpot = self._token_seconds(self._turn(decodes), 0.0, step, step)
+                return (tpot, scaled_to(decoding(decodes), self._timer.told(step))) if rate * self._steps * tpot <= most else None
         return None
 
     def _saturated(self, batch: int) -> Point:
@@ -229,12 +233,24 @@ class Steady:
         mixed = self._mixed(self._steps * prompts, self._chunk)
         passed = self._timer.interval(mixed)
         rate = prompts / passed
-        tpot = self._stages * (passed if self._steps else self._timer.interval(self._decode(1.0)))
+        tpot = self._stages * passed if self._steps else 0.0
         own = self._own_seconds(mixed)
         ttft = max(own, batch / rate - self._steps * tpot)
         queue = Queue(own, 0.0)
         return Point(queue, ttft, tpot, batch / (ttft + self._steps * tpot), batch, self._timer.told(mixed), StepTime(),
                      mixed.prompt_share)
+
+    def _turn(self, decodes: float) -> float:
+        """Passes from a token to the next of its sequence, with so many that decode in each: one of its own and one of each of the others
+        that are there, at most as many as there are stages."""
+        return 1 / max(1 - decodes, 1 / self._stages)
+
+    def _token_seconds(self, turn: float, mixed_share: float, mixed: MeanStep, decode: MeanStep) -> float:
+        """From a token to the next of its sequence, between which there are so many passes, of which this share is mixed; 0 where an answer
+        has one token."""
+        passed, through = (mixed_share * seconds(mixed) + (1 - mixed_share) * seconds(decode)
+                           for seconds in (self._timer.interval, self._timer.seconds))
+        return max(turn * passed, through) if self._steps else 0.0
 
     def _own_seconds(self, mixed: MeanStep) -> float:
         """From a prompt's first chunk to its first token: chunks follow one another through the stages."""
@@ -248,3 +264,12 @@ class Steady:
 
     def _decode(self, decodes: float) -> MeanStep:
         return MeanStep(decodes, self._context)
+
+
+def decoding(decodes: float) -> float:
+    """Of the passes without prompts, in which so many sequences decode on average, those in which any does."""
+    return 1 - math.exp(-decodes)
+
+
+def scaled_to(seconds: float, time: StepTime) -> StepTime:
+    return time.scaled(seconds / time.seconds)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from penstock.study.plan import refine
-from penstock.study.plan.bursts import Bursts, fewest
+from penstock.study.plan.bursts import Bursts, fewest, handed
 from penstock.study.plan.configuration import Configuration
 from tests.study.plan.traces import in_bursts, some_long
 
@@ -67,6 +67,14 @@ def test_a_line_does_as_the_twin_does(ask: Any, trace: str, monkeypatch: pytest.
         assert line.ttft_s == pytest.approx(twin.ttft_s, rel=0.1) and line.ttft_p99_s == pytest.approx(twin.ttft_p99_s, rel=0.1)
         assert line.tpot_s == pytest.approx(twin.tpot_s, rel=0.1) and line.e2e_s == pytest.approx(twin.e2e_s, rel=0.1)
     assert seen
+
+
+def test_links_hand_over_one_at_a_time() -> None:
+    """Two seconds each. From one sender to two receivers, from two to one, and from each to another."""
+    alike = [(0, 1.0, 2.0), (0, 1.0, 2.0), (0, 9.0, 2.0)]
+    assert handed(alike, 2) == [3.0, 5.0, 11.0]
+    others = [(0, 1.0, 2.0), (1, 1.0, 2.0), (0, 9.0, 2.0)]
+    assert handed(others, 1) == [3.0, 5.0, 11.0] and handed(others, 2) == [3.0, 3.0, 11.0]
 
 
 @pytest.mark.parametrize(("least", "most", "enough", "found"), [

@@ -6,11 +6,12 @@ from penstock.study.plan.line import Ask, Line, Served, Server, near
 COME = [Ask(0.0, 100, 2), Ask(0.0, 100, 0), Ask(50.0, 30, 0)]
 
 
-def server(stages: int = 1, chunk: int = 100, seats: int = 9) -> Server:
-    """A row of a prompt takes a second, a pass without any takes ten; all stages take so many times as long as the slowest."""
+def server(stages: int = 1, chunk: int = 100, seats: int = 9, uneven: float = 1.0) -> Server:
+    """A row of a prompt takes a second, a pass without any takes ten; all stages take so many times as long as the slowest, or as much less
+    as that is slower than the others."""
     def timed(decodes: float, prompts: int, rows: int, total: int) -> tuple[float, float]:
         each = float(rows) if prompts else 10.0
-        return each, stages * each
+        return each, stages * each / uneven
     return Server(timed, stages, chunk, seats)
 
 
@@ -33,6 +34,13 @@ def test_who_has_no_seat_waits_until_one_ends() -> None:
 def test_stages_take_prompts_before_the_last_is_through() -> None:
     first, second, _ = Line(server(stages=2), COME).served()
     assert (first.first_s, second.first_s) == (200.0, 300.0) and first.last_s == 100 + 100 + 30 + 2 * 10
+
+
+@pytest.mark.parametrize(("sequences", "token_s"), [(1, 20.0), (2, 20.0), (3, 30.0), (4, 40.0), (8, 40.0)])
+def test_a_token_waits_for_no_stage_that_has_nothing_to_do(sequences: int, token_s: float) -> None:
+    """Four stages, of which the slowest takes ten seconds and all take twenty."""
+    found = Line(server(stages=4, uneven=2.0), [Ask(0.0, 0, 5)] * sequences).served()
+    assert {each.last_s for each in found} == {5 * token_s}
 
 
 def test_tokens_of_prompts_that_were_computed_elsewhere() -> None:

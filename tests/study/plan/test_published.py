@@ -267,6 +267,13 @@ def test_tensorrt_llm_first_tokens(ask: Ask, model: str, part: str, quant: str, 
     assert row.ttft_s == pytest.approx(ttft_s, rel=0.25) and row.bound == "prefill compute"
 
 
+def test_mixtral_in_int8_on_an_a100(ask: Ask) -> None:
+    """Baseten with TensorRT-LLM, baseten.co/blog/faster-mixtral-inference-with-tensorrt-llm-and-quantization: one request, 512 tokens in,
+    128 out. Within 20 %."""
+    row = steady(ask, "mixtral-8x7b", A100, "int8", 1, batch=1, input=512, output=128)
+    assert row.ttft_s == pytest.approx(0.127, rel=0.2) and 1 / row.tpot_s == pytest.approx(81, rel=0.2)
+
+
 def test_a_70b_model_through_3_tb_per_s_cannot_decode_faster_than_47_ms(ask: Ask) -> None:
     ideal = "memory_bandwidth=3e12,memory=200e9,efficiency.memory=1,op_latency=0,step_latency=0"
     row = steady(ask, "llama-3-70b", H100, "none", 1, batch=1, input=1, output=2, what_if=ideal)

@@ -8,7 +8,7 @@ from tests.study.plan.test_published import steady
 
 pytestmark = pytest.mark.usefixtures("models_once")
 Ask = Callable[..., Any]
-H100, H200 = "h100-sxm", "h200-sxm"
+H100, H200, MI300X = "h100-sxm", "h200-sxm", "mi300x"
 K1, K8 = 1024, 8192
 
 
@@ -19,6 +19,13 @@ def test_inferencex_decodes_120b_on_eight_h100(ask: Ask, users: int, lengths: tu
     """github.com/SemiAnalysisAI/InferenceX/issues/828, March 2026: vLLM. Within 20 %. Left out: 64 users with answers of 8,192, which its
     authors call a regression."""
     row = steady(ask, "gpt-oss-120b", H100, "none", 8, batch=users, input=lengths[0], output=lengths[1])
+    assert row.tpot_s * 1e3 == pytest.approx(tpot_ms, rel=0.2)
+
+
+@pytest.mark.parametrize(("users", "tpot_ms"), [(64, 31.4), (96, 36.6), (128, 41.3), (256, 58.3)])
+def test_inferencex_decodes_120b_on_an_mi300x(ask: Ask, users: int, tpot_ms: float) -> None:
+    """github.com/SemiAnalysisAI/InferenceX/pull/1061, April 2026: vLLM 0.17, 1,024 tokens each way. Within 20 %."""
+    row = steady(ask, "gpt-oss-120b", MI300X, "none", 1, batch=users, input=K1, output=K1)
     assert row.tpot_s * 1e3 == pytest.approx(tpot_ms, rel=0.2)
 
 

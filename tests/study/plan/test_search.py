@@ -191,6 +191,28 @@ def test_prompts_apart_are_considered_where_traffic_is(ask: Ask) -> None:
     assert not any(row.prefill_replicas for row in ask("llama-3-8b", "h100-sxm", prefill_split=False, **asked))
 
 
+def test_prompts_apart_are_handed_over_no_faster_than_the_network(ask: Ask) -> None:
+    """A prompt of 1,000 tokens is 524 MB of keys and values, 0.19 s of 25 Gbit/s: both sides have links for all that come."""
+    asked = {"rate": 16.0, "input": 1000, "output": 200, "quant": ("int4",), "kv_dtype": ("auto",), "tensor_parallel": "1",
+             "pipeline_parallel": "1", "simulate": False}
+    slow, fast = (next(row for row in ask("llama-2-7b", "rtx-4090", what_if=what, **asked) if row.prefill_replicas)
+                  for what in (None, "network=ethernet-400"))
+    moved_s = 1000 * slow.kv_bytes_per_token / (3.125e9 * 0.9)
+    for count in (slow.prefill_replicas, slow.replicas - slow.prefill_replicas):
+        assert 16 / count * moved_s < 1
+    assert slow.bound == "interconnect" != fast.bound and slow.replicas > fast.replicas and slow.ttft_s > fast.ttft_s + moved_s / 2
+    assert sum(fast.shares.values()) == pytest.approx(1, abs=0.01) and fast.shares["prefill compute"] > 0.1
+
+
+def test_an_answer_of_one_token_has_no_time_per_token(ask: Ask) -> None:
+    asked = {"input": 2000, "output": 1, "slo": "ttft=1s,tpot=5ms", "max_devices": 1, "quant": ("none",), "kv_dtype": ("auto",)}
+    played, means = (ask("llama-3.1-8b", "h100-sxm", rate=0.5, simulate=simulate, **asked)[0] for simulate in (True, False))
+    assert played.predicted_by == TWIN and means.predicted_by == ARITHMETIC
+    for row in (played, means):
+        assert row.meets_slo and row.tpot_s == 0 and row.mbu is None and row.bound == "prefill compute"
+        assert row.shares["prefill compute"] > 0.8 and row.e2e_s == row.ttft_s
+
+
 def test_capacity_binds_where_twice_the_batch_would_give_more(ask: Ask) -> None:
     row = ask("llama-2-13b", "a100-40gb-sxm", max_devices=1, input=1000, output=1000)[0]
     assert row.bound == "KV capacity" and row.batch == row.kv_tokens // 2000

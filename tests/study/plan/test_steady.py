@@ -65,7 +65,7 @@ def test_littles_law_and_plausible_shares(prompt: int, answer: int, power: int, 
     point = steady((prompt, answer), chunk).closed(batch)
     assert point.requests_per_s * (point.ttft_s + (answer - 1) * point.tpot_s) == pytest.approx(batch)
     assert sum(point.shares().values()) == pytest.approx(1) and all(share >= 0 for share in point.shares().values())
-    assert point.ttft_s >= point.queue.service_s * 0.999 and point.tpot_s > 0
+    assert point.ttft_s >= point.queue.service_s * 0.999 and (point.tpot_s > 0 or answer == 1)
 
 
 @settings(max_examples=40, deadline=None)
@@ -112,6 +112,42 @@ def test_the_queue_is_m_d_1(busy: float) -> None:
 def test_stages_pass_prompts_on() -> None:
     one, two = (steady((4096, 1), 512, stages).closed(1).ttft_s for stages in (1, 2))
     assert 0.5 * one < two < 0.75 * one  # eight chunks, nine passes of half a model
+
+
+@pytest.mark.parametrize("stages", [2, 8])
+def test_a_token_goes_through_all_stages_once_whoever_is_there(stages: int) -> None:
+    """The last stage makes the logits, and is slower than the others: it counts for each sequence where all stages have one."""
+    each, step = timer(Split(1, stages)), StepWork(((1, 1050),), 1)
+    through, slowest = each.seconds(step), each.interval(step)
+    made = steady((1000, 101), stages=stages)
+    one, full = made.closed(1), made.closed(stages)
+    assert one.tpot_s == pytest.approx(through, rel=0.001) and full.tpot_s >= 0.999 * stages * slowest > 1.01 * through
+    seldom, often = made.open(0.01 / one.tpot_s / 100, 4096), made.open(full.requests_per_s, 4096)
+    assert seldom is not None and seldom.tpot_s == pytest.approx(through, rel=0.01)
+    assert often is not None and often.tpot_s == pytest.approx(full.tpot_s, rel=0.02)
+    apart = made.decode(0.01 / one.tpot_s / 100, 4096)
+    assert apart is not None and apart[0] == pytest.approx(through, rel=0.001)
+    tokens_s = [made.closed(batch).tpot_s for batch in range(1, 2 * stages + 1)]
+    assert tokens_s == sorted(tokens_s)
+
+
+def test_time_with_nothing_to_do_is_bound_by_nothing() -> None:
+    """A prompt of nine seconds and an answer of six, once in a thousand: most of the time in which anything is done is the prompt's."""
+    made = steady((120_000, 500))
+    one, seldom = made.closed(1), made.open(0.001, 4096)
+    assert seldom is not None and seldom.shares() == pytest.approx(one.shares(), abs=0.01)
+    assert told_of(seldom.shares())["bound"] == "prefill compute" and seldom.prefilling == pytest.approx(0.001 * one.ttft_s, rel=0.05)
+    alone = steady((2000, 1)).open(0.5, 4096)
+    assert alone is not None and alone.tpot_s == 0 and alone.decoding.seconds == 0 and alone.shares()["prefill compute"] > 0.85
+
+
+def test_where_the_time_of_replicas_goes_that_compute_prompts_alone_or_none() -> None:
+    made = steady((1000, 100))
+    queue, tokens = made.prefill(1.0), made.decode(1.0, 4096)
+    assert queue is not None and tokens is not None
+    prompts = made.computing(1.0, queue.busy)
+    assert prompts.seconds == pytest.approx(queue.busy) and prompts.compute > 0.8 * queue.busy
+    assert tokens[1].seconds == pytest.approx(1 - math.exp(-99 * tokens[0])) and tokens[1].weights > 0.5 * tokens[1].seconds
 
 
 def test_apart_prompts_and_tokens_keep_their_pace() -> None:
