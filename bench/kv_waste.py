@@ -10,6 +10,7 @@ Waste is 1 - filled / allocated slots, summed over all steps. The last line is J
 """
 import json
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from versus.arguments import Parser, whole
@@ -76,6 +77,16 @@ def execute(plan: StepPlan, load: list[Load]) -> StepResult:
     return StepResult(plan.step_id, tuple(found))
 
 
+def slots(seqs: Iterable[Seq], block_size: int) -> tuple[int, int]:
+    """(allocated, filled) of these sequences, shared blocks counted once. Meant for when no step is in flight."""
+    filled: dict[int, int] = {}
+    for seq in seqs:
+        for i, block_id in enumerate(seq.block_ids):
+            tokens = min(max(seq.num_computed - i * block_size, 0), block_size)
+            filled[block_id] = max(filled.get(block_id, 0), tokens)
+    return len(filled) * block_size, sum(filled.values())
+
+
 def run(load: list[Load], block_size: int, kv_tokens: int) -> SlotUse:
     clock = VirtualClock()
     kv = KVManager(kv_tokens // block_size, block_size, False, Lru(), clock)
@@ -89,11 +100,11 @@ def run(load: list[Load], block_size: int, kv_tokens: int) -> SlotUse:
     while (plan := scheduler.schedule()) is not None:
         scheduler.commit(plan, execute(plan, load))
         clock.advance(1.0)
-        waste = kv.waste()
+        allocated, filled = slots(scheduler.seqs(), block_size)
         used.steps += 1
         used.seqs += len(kv.holders())
-        used.allocated += waste.allocated
-        used.filled += waste.filled
+        used.allocated += allocated
+        used.filled += filled
         used.asked += sum(seqs[i].max_len for i in kv.holders())
     assert all(seq.finish_reason == "stop" or seq.num_output == load[seq.seq_id].max_tokens for seq in seqs)
     used.preemptions = scheduler.counters.preemptions

@@ -29,7 +29,7 @@ class StepRecord:
     num_draft_seqs: int = 0  # sequences whose drafts were verified
     drafting: Drafting = NO_DRAFTS  # their drafts by position
     work: StepWork | None = None
-    waits_for: str | None = None  # what keeps the first in the queue out: seqs, tokens, batching, tpot, kv; None: nobody waits
+    waits_for: str | None = None  # what keeps the first in the queue out: seqs, tokens, scored, batching, tpot, kv; None: nobody waits
     waited_s: tuple[float, ...] = ()  # of each request that came since the step before: until this one began, or until it was aborted
     held_s: float = 0.0  # before it began, in which requests waited and no step could be planned: a batch waited for company
     rested: bool = False  # everybody had gone before it came to this step: whoever ran or waited after the last one was aborted

@@ -22,18 +22,6 @@ WATERMARK_SHARE = 0.01  # of all blocks; left free at admission for the growth o
 log = logging.getLogger("penstock.prefix")
 
 
-@dataclass(frozen=True, slots=True)
-class Waste:
-    """Slots that live sequences have allocated, and how many of them hold a token."""
-
-    allocated: int
-    filled: int
-
-    @property
-    def ratio(self) -> float:
-        return 1 - self.filled / self.allocated if self.allocated else 0.0
-
-
 @dataclass(slots=True)
 class _Held:
     """What the manager knows of a live sequence beside its blocks."""
@@ -71,7 +59,7 @@ class KVManager:
         self.tree = RadixTree(self.pool, self.block_size, self._evict, max_pinned=int(num_blocks * MAX_PINNED_SHARE))
         self._held: dict[int, _Held] = {}
         self._num_promised = 0
-        self._refused: tuple[int, int] | None = None  # seq_id last refused, and the room there was
+        self._refused: tuple[int, list[Node]] | None = None  # seq_id last refused, and what of it was cached
 
     @property
     def num_total(self) -> int:
@@ -122,13 +110,10 @@ class KVManager:
         """
         now = self._clock.now()
         self.tree.expire(now)
-        room = self._room()
-        if not alone and self._was_refused(seq, room):
-            return False
         nodes = self._find(seq)
-        num_needed = self._fit(seq, nodes, self.num_total if alone else room, alone)
+        num_needed = self._fit(seq, nodes, self.num_total if alone else self._room(), alone)
         if num_needed is None:
-            self._refused = (seq.seq_id, room)
+            self._refused = (seq.seq_id, nodes)
             return False
         self._refused = None
         num_found = len(nodes) * self.block_size
@@ -143,8 +128,12 @@ class KVManager:
         return True
 
     def still_refuses(self, seq: Seq) -> bool:
-        """Whether `admit` refused the sequence last, and would until a block is freed: neither time nor growth can make room."""
-        return not self.tree.num_pinned and self._was_refused(seq, self._room())
+        """Whether `admit` refused the sequence last, and would until a block is freed: neither time nor growth can make room, and nothing
+        that runs can come to share more with it."""
+        if self._refused is None or self._refused[0] != seq.seq_id or self.tree.num_pinned:
+            return False
+        nodes = self._find(seq)
+        return not self._may_be_cached(seq, nodes) and self._fit(seq, nodes, self._room(), alone=False) is None
 
     def ready(self, seqs: Sequence[Seq]) -> list[bool]:
         """Whether each has the slot of its next token already, and to itself: `grow` would change nothing."""
@@ -164,12 +153,15 @@ class KVManager:
             return []
         now = self._clock.now()
         tree = self.tree
-        if num_new > self.pool.num_free + tree.num_evictable:
+        if num_new > self.num_allocatable:
             tree.expire(now)
-            if num_new > self.pool.num_free + tree.num_evictable + (tree.num_pinned_idle if break_pins else 0):
+            num_missing = num_new - self.num_allocatable
+            if num_missing > (tree.num_pinned_idle if break_pins else 0):
                 return None
-        num_pinned = tree.num_pinned
-        fresh = [self._allocate(now, break_pins) for _ in range(num_new)]
+            if num_missing > 0:
+                tree.break_pins(num_missing, now)
+                log.warning("request %s runs alone and needs %d pinned blocks to continue: evicted early", seq.request_id, num_missing)
+        fresh = [self._allocate(now) for _ in range(num_new)]
         copies = [(block_ids[i], block_id) for i, block_id in zip(shared, fresh, strict=False)]
         grown = list(block_ids)
         for i, block_id in zip(shared, fresh, strict=False):
@@ -177,9 +169,6 @@ class KVManager:
         seq.block_ids = (*grown, *fresh[len(shared) :])
         for source, _ in copies:
             tree.release(source, now)
-        if tree.num_pinned < num_pinned:
-            broken = num_pinned - tree.num_pinned
-            log.warning("request %s runs alone and needs %d pinned blocks to continue: evicted early", seq.request_id, broken)
         held = self._held[seq.seq_id]
         kept = min(num_new, held.num_promised)
         held.num_promised -= kept
@@ -256,15 +245,6 @@ class KVManager:
             self.pool.share(block_id)
         self._held[child.seq_id] = _Held(child, node if depth else None, depth, collided=held.collided, marked=True)
 
-    def waste(self) -> Waste:
-        """How well the slots of live sequences are filled, shared blocks counted once. Meant for when no step is in flight."""
-        filled: dict[int, int] = {}
-        for held in self._held.values():
-            for i, block_id in enumerate(held.seq.block_ids):
-                tokens = min(max(held.seq.num_computed - i * self.block_size, 0), self.block_size)
-                filled[block_id] = max(filled.get(block_id, 0), tokens)
-        return Waste(len(filled) * self.block_size, sum(filled.values()))
-
     def check_integrity(self) -> None:
         """Raises IntegrityError if an invariant of the pool, the tree or this module's docstring does not hold."""
         self.pool.check_integrity()
@@ -297,13 +277,23 @@ class KVManager:
         """Blocks that a new sequence could be given."""
         return self.num_allocatable - self._num_promised - self._watermark
 
-    def _was_refused(self, seq: Seq, room: int) -> bool:
-        return self._refused is not None and self._refused[0] == seq.seq_id and room <= self._refused[1]
-
     def _find(self, seq: Seq) -> list[Node]:
         if not self._looks_up(seq):
             return []
-        return self.tree.match(seq.salt, seq.tokens, len(seq.tokens) // self.block_size)
+        known = self._refused[1] if self._refused is not None and self._refused[0] == seq.seq_id else ()
+        return self.tree.match(seq.salt, seq.tokens, len(seq.tokens) // self.block_size, known)
+
+    def _may_be_cached(self, seq: Seq, nodes: list[Node]) -> bool:
+        """Whether a live sequence may come to register the block that follows `nodes` in this one."""
+        last, start = nodes[-1] if nodes else None, len(nodes) * self.block_size
+        block = seq.tokens[start : start + self.block_size]
+        if len(block) < self.block_size or not self._looks_up(seq):
+            return False
+        for held in self._held.values():
+            own = held.seq.tokens[start : start + self.block_size]
+            if held.node is last and held.seq.salt == seq.salt and own == block[: len(own)]:
+                return True
+        return False
 
     def _looks_up(self, seq: Seq) -> bool:
         return self.prefix_cache and looks_up(seq.params)
@@ -316,6 +306,8 @@ class KVManager:
         """
         whole = len(nodes) * self.block_size == len(seq.tokens)
         num_needed = self.blocks_for(len(seq.tokens)) - len(nodes) + whole
+        if num_needed > room:
+            return None
         num_taken = len(nodes) if alone else sum(not node.pinned and self.tree.is_idle(node) for node in nodes)
         if whole and num_needed + num_taken > room:
             last = nodes.pop()
@@ -364,7 +356,7 @@ class KVManager:
                 self.tree.max_pinned,
             )
 
-    def _allocate(self, now: float, break_pins: bool) -> int:
+    def _allocate(self, now: float) -> int:
         if self.pool.num_free == 0:
-            self.tree.evict(now, break_pins)
+            self.tree.evict(now)
         return self.pool.allocate()

@@ -107,10 +107,13 @@ class RadixTree:
         """Nobody but the tree holds the node's block."""
         return self._pool.count(node.block_id) == 1
 
-    def match(self, salt: str, tokens: Sequence[int], max_blocks: int) -> list[Node]:
-        """The nodes of the longest cached prefix of `tokens`, at most `max_blocks` of them; changes nothing."""
-        matched: list[Node] = []
-        node = self._roots.get(salt)
+    def match(self, salt: str, tokens: Sequence[int], max_blocks: int, known: Sequence[Node] = ()) -> list[Node]:
+        """The nodes of the longest cached prefix of `tokens`, at most `max_blocks` of them; changes nothing. `known`: what was found
+        earlier; only what has come or gone since is looked at."""
+        matched = list(known)
+        while matched and self._nodes.get(matched[-1].block_id) is not matched[-1]:
+            matched.pop()
+        node = matched[-1] if matched else self._roots.get(salt)
         size = self.block_size
         while node is not None and len(matched) < max_blocks:
             start = len(matched) * size
@@ -205,15 +208,17 @@ class RadixTree:
                 self._unpin(node)
                 self._enqueue(node, now)
 
-    def evict(self, now: float, break_pins: bool = False) -> bool:
-        """Frees one block: that of the idle leaf which the policy names or, where pins may be broken and nothing else is left, the
-        pinned one that would expire first. False if there is none."""
+    def break_pins(self, num: int, now: float) -> None:
+        """Unpins `num` idle nodes, or all that there are: those that would expire first. No idle node was used later than its parent, so
+        that these are ends of prefixes."""
+        pinned = [node for node in self._nodes.values() if node.pinned and self.is_idle(node)]
+        for node in heapq.nsmallest(num, pinned, key=lambda n: (n.last_used_s + n.pin_ttl_s, -n.depth)):
+            self._unpin(node)
+            self._enqueue(node, now)
+
+    def evict(self, now: float) -> bool:
+        """Frees one block: that of the idle leaf which the policy names. False if there is none."""
         node = self._pop_idle_leaf(now)
-        if node is None and break_pins:
-            pinned = (n for n in self._nodes.values() if n.pinned and self._is_idle_leaf(n))
-            node = min(pinned, key=lambda n: n.last_used_s + n.pin_ttl_s, default=None)
-            if node is not None:
-                self._unpin(node)
         if node is None:
             return False
         self._remove(node)

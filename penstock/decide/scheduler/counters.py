@@ -6,8 +6,6 @@ from dataclasses import dataclass
 class Counters:
     """What has happened since the start; each figure only grows."""
 
-    prompt_tokens: int = 0  # of sequences that were let in
-    generation_tokens: int = 0
     preemptions: int = 0
     drafted_tokens: int = 0  # drafts that a step verified
     accepted_tokens: int = 0  # drafts that it accepted, those behind a stop string included

@@ -2,22 +2,24 @@
 
 Prompts fill steps in their order, besides one token of every running answer; answers are assumed to reach their maximum length, or where
 clients gave none, lengths like those of others (see `lengths`). A prompt enters when there is a seat, room for its keys and values, and one
-more answer would not make steps slower than all can afford. A stretch in which nothing changes is one stride, and the farther back in the
-queue, the more prompts are treated together, as if they entered and ended as one: a sixteenth of those before them, but no more than run
-beside them. So the first 32 are forecast one by one; those behind them cost a fraction of that, and come out a few percent early or late.
+more answer would not make steps slower than all can afford; as long as it may not, those in progress go on, wherever they stand. A stretch
+in which nothing changes is one stride, and the farther back in the queue, the more prompts are treated together, as if they entered and
+ended as one: a sixteenth of those before them, but no more than run beside them. So the first 32 are forecast one by one; those behind them
+cost a fraction of that, and come out a few percent early or late.
 """
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from itertools import takewhile
 from math import inf
 
 from penstock.core.message import message
-from penstock.core.types import Seq
+from penstock.core.types import Seq, Status
 from penstock.decide.scheduler.costs import StepCosts, mean_context
 from penstock.decide.scheduler.limits import Limits
-from penstock.decide.scheduler.promise import Claim, affords_s, dues_s, num_left, tpot_s
+from penstock.decide.scheduler.promise import Claim, affords_s, dues_s, num_answers, tpot_s
 
 TOGETHER = 16  # for so many prompts ahead, one is taken together with others
 
@@ -28,8 +30,7 @@ class Load:
 
     now: float
     decodes: Sequence[Seq]  # running, one token behind
-    prefills: Sequence[Seq]  # running, more than one
-    waiting: Sequence[Claim]  # in order
+    prompts: Sequence[Claim]  # in order: of those that wait, and of those that run and are more than one token behind
     limits: Limits
     free_tokens: int
 
@@ -55,36 +56,33 @@ class _Bunch:
 
 
 class Forecast:
-    """The steps from `load` on: running sequences are served, and waiting ones when `serve` names them. `reserve`: share of the time per
-    token of answers that steps leave unused."""
+    """The steps from `load` on: answers that run are served, and prompts when `serve` names them. `reserve`: share of the time per token of
+    answers that steps leave unused."""
 
     def __init__(self, costs: StepCosts, load: Load, reserve: float) -> None:
         self._costs = costs
         self._planned = 1 - reserve
         self._limits = load.limits
-        self._context = mean_context([*load.decodes, *load.prefills, *[claim.seq for claim in load.waiting]])
+        self._context = mean_context([*load.decodes, *[claim.seq for claim in load.prompts]])
         self._now = load.now
         self._step = 0
         self._rows = 0  # of prompts in the step that is being filled
         self._start = 0  # tokens before them
         self._free = load.free_tokens
-        self._seats = load.limits.max_num_seqs - len(load.prefills)
+        prefills = [claim for claim in load.prompts if _runs(claim)]
+        self._seats = load.limits.max_num_seqs - len(prefills)
         self._num_served = 0
         self._num_answers = 0
         self._ends: list[tuple[int, int, int, int, float]] = []  # heap: (last step, first, answers, tokens then, seconds affordable)
         self._paces: list[float] = []  # those seconds, sorted
         self._bound: float | None = None  # seconds that a step may take while the same answers run
         self._fitting: dict[tuple[int, float], int] = {}  # rows of prompts beside so many answers in a step that is bound so
-        tokens = iter(costs.lengths.left([*load.decodes, *load.prefills]))
+        tokens = iter(costs.lengths.left([*load.decodes, *[claim.seq for claim in prefills]]))
         for seq in load.decodes:
             _, last_s = dues_s(seq, load.now if seq.first_token_s is None else seq.first_token_s)
             self._answer(0, next(tokens), 1, len(seq.tokens), affords_s(seq, last_s, load.now))
-        for seq in load.prefills:
-            left = num_left(seq)
-            self._compute(left, len(seq.tokens) - left)
-            self._seats += 1
-            self._free += len(seq.tokens)  # which it has taken already
-            self._begin(_Bunch((seq,), left, 0, len(seq.tokens), next(tokens) - 1), seq)
+        self._prefills = {claim.seq.seq_id: (claim, next(tokens) - 1) for claim in prefills}  # not served yet: with its tokens to come
+        self._first_s: dict[int, float] = {}  # by seq_id: of prefills that were
 
     def serve(self, claims: Sequence[Claim]) -> None:
         """The next in the queue are served."""
@@ -96,17 +94,25 @@ class Forecast:
         found: list[float] = []
         behind = sum([claim.num_left for claim in claims])
         while (first := len(found)) < len(claims):
+            if _runs(claims[first]):
+                behind -= claims[first].num_left
+                found.append(self._go_on(claims[first].seq.seq_id, behind))
+                continue
             size = min(max(self._num_served // TOGETHER, 1), max(self._num_answers, 1), len(claims) - first)
-            bunch = _bunch(claims[first : first + size])
+            together = claims[first : first + size]
+            if self._prefills or self._first_s:
+                together = list(takewhile(lambda claim: not _runs(claim), together))
+            bunch = _bunch(together)
             behind -= bunch.num_left
-            found += [self._serve(bunch, behind)] * size
-            self._num_served += size
+            found += [self._serve(bunch, behind)] * len(together)
+            self._num_served += len(together)
         return found
 
     def first_token_s(self, claim: Claim, behind: Sequence[Claim]) -> float:
         """When the next in the queue would have its first token; `behind` come the others."""
         ahead = copy(self)
         ahead._ends, ahead._paces = self._ends.copy(), self._paces.copy()
+        ahead._prefills, ahead._first_s = self._prefills.copy(), self._first_s.copy()
         bunch = _bunch((claim,))
         ahead._enter(bunch, claim.seq)
         ahead._compute(bunch.num_left, bunch.num_before)
@@ -121,11 +127,26 @@ class Forecast:
         """How long the step that begins at `load.now` takes; rows of waiting prompts may fill it."""
         return self._step_s(min(self._rows + sum([claim.num_left for claim in claims]), max(self._rows, self._num_rows)))
 
+    def _go_on(self, seq_id: int, behind: int) -> float:
+        """When a prompt in progress has its first token. It may have been served already, while others could not enter."""
+        if (prefill := self._prefills.pop(seq_id, None)) is not None:
+            claim, num_more = prefill
+            seq, left = claim.seq, claim.num_left
+            self._seats += 1
+            self._free += len(seq.tokens)  # which it has taken already
+            bunch = _Bunch((seq,), left, len(seq.tokens) - left, len(seq.tokens), num_more)
+            self._first_s[seq_id] = self._run(bunch, seq, behind)
+        return self._first_s[seq_id]
+
     def _serve(self, bunch: _Bunch, behind: int) -> float:
         """When it has its first token (half of it, where it is several), if so many rows come behind it."""
-        later = bunch.num_left // 2 if len(bunch.seqs) > 1 else 0  # answers of one bunch begin when half of it is computed
         tightest = bunch.tightest(self._now)
         self._enter(bunch, tightest)
+        return self._run(bunch, tightest, behind)
+
+    def _run(self, bunch: _Bunch, tightest: Seq, behind: int) -> float:
+        """The same, once they are let in."""
+        later = bunch.num_left // 2 if len(bunch.seqs) > 1 else 0  # answers of one bunch begin when half of it is computed
         self._compute(bunch.num_left - later, bunch.num_before)
         first_s = self._now + self._step_s(max(self._rows, min(self._rows + later + behind, self._num_rows)))
         self._begin(bunch, tightest)
@@ -137,12 +158,15 @@ class Forecast:
         """Runs until the prompts are let in: at the latest when nothing else runs."""
         own, half = self._planned * tpot_s(tightest, self._now), bunch.half
         room = bunch.num_tokens * half // len(bunch.seqs)
-        while self._num_answers:
+        while self._num_answers or self._prefills:
             num, bound = self._num_answers + half, min(self._bound_s, own)
             bears = bound == inf or self._costs.step_s(num, self._context) <= bound
             if bears and num <= self._seats and self._free >= room:
                 return
-            self._skip()
+            if self._prefills:
+                self._go_on(next(iter(self._prefills)), 0)
+            else:
+                self._skip()
 
     def _compute(self, left: int, start: int) -> None:
         """Fills steps with so many rows behind `start` others; the last of them is in the step that is then being filled."""
@@ -169,7 +193,7 @@ class Forecast:
     def _begin(self, bunch: _Bunch, tightest: Seq) -> None:
         """The prompts are in the step that is being filled: from the next one on they gain a token a step."""
         if bunch.num_more:
-            begun, num = self._step + 1, sum([seq.params.n for seq in bunch.seqs])
+            begun, num = self._step + 1, sum([num_answers(seq) for seq in bunch.seqs])
             self._free -= bunch.num_tokens
             self._answer(begun, begun + bunch.num_more, num, bunch.num_tokens, tpot_s(tightest, self._now))
 
@@ -225,6 +249,10 @@ class Forecast:
         if rows is None:
             rows = self._fitting[num, bound] = self._costs.rows_within(num, self._context, bound, most)
         return rows
+
+
+def _runs(claim: Claim) -> bool:
+    return claim.seq.status is Status.RUNNING
 
 
 def _bunch(claims: Sequence[Claim]) -> _Bunch:

@@ -5,6 +5,7 @@ from penstock.decide.kv.manager import KVManager
 from penstock.decide.scheduler.counters import Counters
 from penstock.decide.scheduler.forecast import Load
 from penstock.decide.scheduler.limits import Limits
+from penstock.decide.scheduler.promise import Claim, claim_of
 from penstock.decide.scheduler.queue import Queue
 from penstock.decide.scheduler.waiting import Waiting
 
@@ -18,7 +19,13 @@ class Live:
     counters: Counters
 
     def load(self, now: float) -> Load:
-        seqs = self.running.in_order(now)
-        decodes = [seq for seq in seqs if len(seq.tokens) - seq.num_computed <= 1]
-        prefills = [seq for seq in seqs if len(seq.tokens) - seq.num_computed > 1]
-        return Load(now, decodes, prefills, self.waiting.claims(now), self.limits, self.kv.num_free_tokens)
+        decodes = [seq for seq in self.running.in_order(now) if len(seq.tokens) - seq.num_computed <= 1]
+        return Load(now, decodes, self.prompts(now), self.limits, self.kv.num_free_tokens)
+
+    def prompts(self, now: float) -> list[Claim]:
+        """Of all that have more than one token to compute, the first to be served first: they wait, or are in progress."""
+        prompts = self.waiting.claims(now)
+        prefills = [seq for seq in self.running.in_order(now) if len(seq.tokens) - seq.num_computed > 1]
+        for seq in reversed(prefills):
+            prompts.insert(self.waiting.num_before(self.running.begun(seq)), claim_of(seq, self.waiting.costs))
+        return prompts

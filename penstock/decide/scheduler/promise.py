@@ -36,7 +36,7 @@ def claim_of(seq: Seq, costs: StepCosts | None) -> Claim:
         return Claim(seq, left, more, inf, 0.0, 0.0, inf)
     if first_s is None:
         due_s, prompt_s = first_due_s(seq, costs), costs.prompt_s(left, len(seq.tokens))
-        work_s = prompt_s + costs.answer_s(more * seq.params.n, len(seq.tokens) + more // 2)
+        work_s = prompt_s + costs.answer_s(more * num_answers(seq), len(seq.tokens) + more // 2)
         return Claim(seq, left, more, due_s, prompt_s, work_s, due_s - prompt_s)
     due_s, last_s = dues_s(seq, first_s)
     if due_s == inf:
@@ -57,6 +57,11 @@ def num_left(seq: Seq) -> int:
 def num_more(seq: Seq) -> int:
     """Output tokens after the next one, at most."""
     return max(seq.max_len - len(seq.tokens) - 1, 0)
+
+
+def num_answers(seq: Seq) -> int:
+    """How many it stands for: until it has its first token, those that will be forked from it too."""
+    return seq.params.n if seq.first_token_s is None else 1
 
 
 def first_due_s(seq: Seq, costs: StepCosts) -> float:

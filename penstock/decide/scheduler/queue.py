@@ -23,6 +23,11 @@ class Order(Protocol):
         """While the claim holds, a key changes only when the claim becomes hopeless."""
         ...
 
+    def begun(self, key: Key) -> Key:
+        """What stands for the key of a prompt in progress beside those that wait: who has a smaller one is let in before the rest of it is
+        computed. Never larger than `key`, and in the same order."""
+        ...
+
 
 class Queue:
     """Sequences that run, sorted by an order's keys and, where these are equal, by seq_id. Keys that change are taken anew whenever time
@@ -55,6 +60,10 @@ class Queue:
         """All of them, the first to be served first."""
         self._sort(now)
         return [seq for _, _, seq in self._entries]
+
+    def begun(self, seq: Seq) -> Key:
+        """The key of a prompt in progress beside those that wait, as of the last look."""
+        return self._order.begun(self._keys[seq.seq_id])
 
     def last(self, now: float) -> Seq:
         self._sort(now)

@@ -2,33 +2,36 @@
 
 One rule and no phases: a sequence's `num_computed` catches up with its tokens plus drafts. Chunked prefill, prefix hits,
 speculation, forks and preemption by recompute all follow from it. Sequences that are one token behind go first, so that long
-prompts do not hold up running answers; the rest of the budget goes to prompts, in order.
+prompts do not hold up running answers. What they leave of the step goes to prompts in order, first to those in progress, as far as nobody
+waits who is to pass them (`Order.begun`). Drafts leave prompts half of what there is beside a token for each answer.
 
 Progress: the first sequence in the order never loses its blocks to another, every token that a step yields is kept when its sequence is
 preempted, a sequence that runs alone may use the whole cache, and held ones that wait for a token make room when nothing else could go on.
 So whatever `add` accepts is finished.
 """
-from itertools import chain, repeat
+from collections.abc import Sequence
+from functools import partial
+from itertools import chain, islice
 
 from penstock.core.clock import Clock
-from penstock.core.drafting import DraftCheck, by_position
 from penstock.core.errors import OverloadedError
-from penstock.core.types import PlannedSeq, Seq, SeqOutput, SeqResult, Status, StepPlan, StepResult, TokenLogprobs
-from penstock.decide.kv.blocks import IntegrityError
+from penstock.core.types import PlannedSeq, Seq, SeqOutput, SeqResult, Status, StepPlan, StepResult
 from penstock.decide.kv.manager import KVManager
 from penstock.decide.scheduler import steady
+from penstock.decide.scheduler.books import check_books
 from penstock.decide.scheduler.chunk import chunk
 from penstock.decide.scheduler.chunking.contract import ChunkView
 from penstock.decide.scheduler.counters import Counters
 from penstock.decide.scheduler.ended import Ended
 from penstock.decide.scheduler.entry import Batching, EntryView
+from penstock.decide.scheduler.handed_out import HandedOut
 from penstock.decide.scheduler.limits import Limits, check_servable
 from penstock.decide.scheduler.live import Live
 from penstock.decide.scheduler.pacing import Pacing
-from penstock.decide.scheduler.promise import has_objectives
-from penstock.decide.scheduler.queue import Order, Queue
+from penstock.decide.scheduler.promise import has_objectives, num_left
+from penstock.decide.scheduler.queue import Key, Order, Queue
 from penstock.decide.scheduler.step import Step
-from penstock.decide.scheduler.stop import ending
+from penstock.decide.scheduler.taken import take_drafts, take_tokens
 from penstock.decide.scheduler.waiting import Waiting
 
 
@@ -49,7 +52,7 @@ class Scheduler:
         self._begin()
 
     def _begin(self) -> None:
-        self.waits_for: str | None = None  # what the first in the queue lacked when it was last asked in; None: nobody waits
+        self.waits_for: str | None = None  # what the first in the queue that could be next lacked when last asked in; None: nobody waits
         self.refused: dict[int, OverloadedError] = {}  # by seq_id: who waited in vain; whoever reads it clears it
         self._seqs: dict[int, Seq] = {}  # waiting, running, or preempted while held: then in neither queue until `append`
         self._waiting = Waiting(self._order, self._pacing.costs)
@@ -61,7 +64,7 @@ class Scheduler:
         self._plan: StepPlan | None = None  # the step in flight
         self._num_entered = 0  # since last nothing ran
         self._began_s = 0.0
-        self._prompt_logprobs: dict[int, int] = {}  # by seq_id: prompt rows whose logprobs were handed out
+        self._prompt_logprobs = HandedOut()
 
     @property
     def _most_seqs(self) -> int:
@@ -103,12 +106,11 @@ class Scheduler:
     def fork(self, parent_id: int, child: Seq, num_tokens: int) -> None:
         """Takes in a sequence that shares the first `num_tokens` computed tokens of another and runs at once, beyond max_num_seqs
         if need be. Where the other has ended or lost its blocks, the child is added like any other."""
+        self._check_new(child)
         parent = self._seqs.get(parent_id)
         if parent is None or parent not in self._running:
-            self._check_new(child)
             self._take_in(child)
             return
-        self._check_new(child)
         if num_tokens >= len(child.tokens) and not child.held:
             raise ValueError(f"at most {len(child.tokens) - 1} tokens of sequence {child.seq_id} can be shared, not {num_tokens}")
         self.kv.fork(parent, child, num_tokens)
@@ -121,7 +123,6 @@ class Scheduler:
         if not seq.held or len(seq.tokens) >= seq.max_len:
             raise ValueError(f"sequence {seq_id} takes no token: it is {'full' if seq.held else 'not held'}")
         seq.tokens.append(token)
-        self.counters.generation_tokens += 1
         if seq not in self._running and seq not in self._waiting:
             self._waiting.push(seq, self._clock.now())
 
@@ -138,7 +139,7 @@ class Scheduler:
         seq.status, seq.finish_reason = Status.FINISHED, reason
         self._pacing.finished(seq)
         seq.drafts, seq.draft_parents = [], None
-        self._prompt_logprobs.pop(seq_id, None)
+        self._prompt_logprobs.forget(seq_id)
         if seq_id in self._known:
             self.ended.add(seq)
             self._known.remove(seq_id)
@@ -160,6 +161,7 @@ class Scheduler:
             self.refused[seq.seq_id] = refusal
             self.finish(seq.seq_id, "abort")
         step = Step(self.limits.max_num_seqs, self.limits.max_num_batched_tokens)
+        self.waits_for = None
         self._plan_running(step, now)
         if not step.planned or not step.num_preempted:
             self._let_in(step, now)
@@ -168,6 +170,7 @@ class Scheduler:
         while not step.planned and len(self._waiting) and len(self._running):
             # All that run are held and wait for a token, which may depend on one that waits for their blocks.
             self._preempt(self._running.last(now), step, now)
+            self.waits_for = None
             self._let_in(step, now)
         if not step.planned:
             return None
@@ -189,20 +192,18 @@ class Scheduler:
         """How many of the next steps are certain to be alike: no sequence enters or ends (see `steady`)."""
         if self._plan is not None or len(self._running) > self._most_seqs or any(map(has_objectives, self._waiting)):
             return 0  # who waits for a deadline may be given up at any moment
-        opens = len(self._waiting) and len(self._running) < self._most_seqs
-        if opens and (self._order.costs is not None or not self.kv.still_refuses(self._waiting.first(self._clock.now()))):
+        if self._has_seat() and (self._order.costs is not None or not self.kv.still_refuses(self._waiting.first(self._clock.now()))):
             return 0
         return steady.num_steps(list(self._running), self.kv)
 
     def run_steady(self, num_steps: int, token: int) -> None:
         """Makes this many steady steps at once, without plans: every running sequence gains `token` in each."""
         self._pacing.ended(None)
-        running = list(self._running)
-        steady.run(running, self.kv, num_steps, token)
-        self.counters.generation_tokens += num_steps * len(running)
+        steady.run(list(self._running), self.kv, num_steps, token)
 
     def commit(self, plan: StepPlan, result: StepResult) -> list[SeqOutput]:
-        """Takes in what the step found: appends tokens, ends sequences. Raises ValueError if result and plan do not belong together."""
+        """Takes in what the step found: appends tokens, ends sequences. One that ends with its first tokens while its request asks for
+        several answers is left to be forked and then finished. Raises ValueError if result and plan do not belong together."""
         if self._plan is None or plan.step_id != self._plan.step_id or result.step_id != plan.step_id:
             raise ValueError(f"step {plan.step_id} is not in flight, or {result.step_id} is not its result")
         if [planned.seq_id for planned in plan.seqs] != [found.seq_id for found in result.seqs]:
@@ -221,17 +222,7 @@ class Scheduler:
 
     def check_integrity(self) -> None:
         """Raises IntegrityError if the queues, the states of sequences or the KV cache contradict each other."""
-        self.kv.check_integrity()
-        running, waiting = ({seq.seq_id for seq in queue} for queue in (self._running, self._waiting))
-        if running & waiting or not running | waiting <= self._seqs.keys() or running != self.kv.holders():
-            raise IntegrityError("a sequence is in two queues, in the wrong one, or unknown")
-        for seq in self._seqs.values():
-            if seq.status is not (Status.RUNNING if seq.seq_id in running else Status.WAITING):
-                raise IntegrityError(f"sequence {seq.seq_id} is {seq.status.value} but in another queue")
-            if seq.seq_id not in running and (seq.block_ids or seq.num_computed or seq.drafts):
-                raise IntegrityError(f"sequence {seq.seq_id} waits with blocks, computed tokens or drafts")
-            if not 0 <= seq.num_computed <= len(seq.tokens) <= max(seq.max_len, seq.num_prompt):
-                raise IntegrityError(f"sequence {seq.seq_id} has {seq.num_computed} of {len(seq.tokens)} tokens computed")
+        check_books(self._seqs, self._live)
 
     def _check_new(self, seq: Seq) -> None:
         if seq.seq_id in self._seqs:
@@ -265,17 +256,36 @@ class Scheduler:
         running = self._running.in_order(now)
         decodes = [seq for seq in running if len(seq.tokens) - seq.num_computed == 1]
         prefills = [seq for seq in running if len(seq.tokens) - seq.num_computed > 1] if len(decodes) < len(running) else []
+        self._plan_decodes(decodes, prefills, step, now)
+        if prefills or len(self._waiting):
+            view = ChunkView(now, decodes, prefills, partial(self._live.prompts, now))
+            step.num_tokens_left = self._pacing.chunking.num_rows(view, step.num_tokens_left)
+        for seq in prefills:
+            if not step.num_preempted:
+                self._let_in(step, now, self._running.begun(seq))
+            self._plan_seq(seq, step, now, 0)
+
+    def _plan_decodes(self, decodes: Sequence[Seq], prefills: Sequence[Seq], step: Step, now: float) -> None:
+        """Answers that run. Of forks there may be more than seats; the one that the first prompt in progress has is not theirs."""
         most = min(step.num_seqs_left, step.num_tokens_left)
-        reserved = chain(range(min(len(decodes), most) - 1, -1, -1), repeat(0))  # each keeps a token of the budget
-        for seq, is_ready, num_reserved in zip(decodes, self.kv.ready(decodes), reserved, strict=False):
-            if is_ready and not seq.drafts and len(decodes) <= most and seq.status is Status.RUNNING:
+        if prefills and len(decodes) >= most > 1:
+            most -= 1
+        seated = decodes[:most]
+        drafts = any(seq.drafts for seq in seated)
+        kept = self._kept_rows(prefills, step.num_tokens_left - len(seated), now) if drafts else 0
+        reserved = range(len(seated) - 1 + kept, kept - 1, -1)  # each keeps a token of the budget
+        for seq, is_ready, num_reserved in zip(seated, self.kv.ready(seated), reserved, strict=True):
+            if is_ready and not seq.drafts and seq.status is Status.RUNNING:
                 step.add_next(seq, seq.seq_id not in self._known)
             else:
                 self._plan_seq(seq, step, now, num_reserved)
-        if prefills or len(self._waiting):
-            step.num_tokens_left = self._pacing.chunking.num_rows(ChunkView(now, decodes, prefills, self._waiting), step.num_tokens_left)
-        for seq in prefills:
-            self._plan_seq(seq, step, now, 0)
+
+    def _kept_rows(self, prefills: Sequence[Seq], most: int, now: float) -> int:
+        """Of `most` rows those that drafts leave to prompts: half of them, where so many are wanted."""
+        wanted = sum([num_left(seq) for seq in prefills])
+        if self._has_seat() and not self.kv.still_refuses(self._waiting.first(now)):
+            wanted += sum([num_left(seq) for seq in islice(self._waiting, self._most_seqs - len(self._running))])
+        return min(wanted, (most + 1) // 2)
 
     def _plan_seq(self, seq: Seq, step: Step, now: float, num_reserved: int) -> None:
         """Plans what the budget less `num_reserved` allows of a running sequence; those last in order lose their blocks to make room."""
@@ -311,23 +321,35 @@ class Scheduler:
         if not waits_for_token:
             self._waiting.push(seq, now)
 
-    def _let_in(self, step: Step, now: float) -> None:
-        self.waits_for = None
+    def _let_in(self, step: Step, now: float, before: Key | None = None) -> None:
+        """Takes in who waits, in order, until one lacks something; with `before`, only those with smaller keys."""
         while len(self._waiting) and self.waits_for is None:
-            seq = self._waiting.first(now)
+            seq = self._next(step, now)
+            if seq is None:
+                self.waits_for = "scored"
+                return
+            if before is not None and self._waiting.key(seq) >= before:
+                return
             self.waits_for = self._lacks(seq, step, now)
             if self.waits_for is not None:
                 return
             self._waiting.remove(seq)
             self._enter(seq, now)
-            if seq.num_preemptions == 0:
-                self.counters.prompt_tokens += seq.num_prompt
             self._plan_seq(seq, step, now, 0)
             if seq.seq_id not in step.planned:
                 self.waits_for = "kv"
 
+    def _next(self, step: Step, now: float) -> Seq | None:
+        """Who waits first. Prompts that are to be scored are passed while the step scores no more rows."""
+        first = self._waiting.first(now)
+        return first if step.takes(first) else next(filter(step.takes, self._waiting), None)
+
+    def _has_seat(self) -> bool:
+        """Whether somebody waits, and not for a seat."""
+        return len(self._waiting) > 0 and len(self._running) < self._most_seqs
+
     def _lacks(self, seq: Seq, step: Step, now: float) -> str | None:
-        """What keeps the first in the queue waiting: seats, the step's tokens, the batching mode, the pace of running sequences, blocks.
+        """What keeps one that waits from entering: seats, the step's tokens, the batching mode, the pace of running sequences, blocks.
         None: nothing, and its blocks are allocated."""
         if len(self._running) >= self._most_seqs or not step.num_seqs_left:
             return "seqs"
@@ -341,7 +363,7 @@ class Scheduler:
 
     def _commit_computed(self, seq: Seq, planned: PlannedSeq, found: SeqResult) -> SeqOutput | None:
         """Commits a step that appends no token: it is not the last of the prompt, or its token is not for the scheduler to append."""
-        prompt_logprobs = self._new_prompt_logprobs(seq, planned, found)
+        prompt_logprobs = self._prompt_logprobs.new(planned, found)
         seq.num_computed = planned.start + len(planned.tokens)
         self.kv.commit(seq)
         if not planned.samples:
@@ -353,47 +375,24 @@ class Scheduler:
         return SeqOutput(seq.seq_id, (), (), prompt_logprobs, found.candidates, found.embedding, seq.finish_reason)
 
     def _commit_tokens(self, seq: Seq, planned: PlannedSeq, found: SeqResult) -> SeqOutput:
-        """Appends accepted drafts and the token after them; keys and values of rejected drafts are left behind as garbage."""
-        num_drafts, num_accepted, check = planned.num_drafts, len(found.tokens) + found.num_cut - 1, None
-        if not 0 <= num_accepted <= num_drafts:
-            raise ValueError(f"sequence {seq.seq_id} has {num_drafts} drafts in the step, but {num_accepted + 1} tokens came back")
-        end, tokens, logprobs = ending(seq, found.tokens, found.ended), found.tokens, found.logprobs
-        if end.num_kept < len(tokens):
-            tokens, logprobs = tokens[: end.num_kept], logprobs[: end.num_kept]
-        seq.tokens.extend(tokens)
-        seq.num_computed = min(planned.start + len(planned.tokens) - num_drafts + num_accepted, len(seq.tokens))
-        self.counters.generation_tokens += end.num_kept
-        if seq.drafts:
-            seq.drafts, seq.draft_parents = [], None
-            if num_drafts:
-                check = DraftCheck(by_position(num_drafts, planned.draft_parents), min(num_accepted, end.num_kept))
-                self.counters.drafted_tokens += num_drafts
-                self.counters.accepted_tokens += check.num_accepted
-        if seq.first_token_s is None:
+        end, check = take_tokens(seq, planned, found)
+        if check is not None:
+            self.counters.drafted_tokens += planned.num_drafts
+            self.counters.accepted_tokens += check.num_accepted
+        is_first = seq.first_token_s is None
+        if is_first:
             seq.first_token_s = self._clock.now()
         if seq.num_computed // self.kv.block_size > planned.start // self.kv.block_size:
             self.kv.commit(seq)
-        prompt_logprobs = self._new_prompt_logprobs(seq, planned, found) if found.prompt_logprobs else ()
+        prompt_logprobs = self._prompt_logprobs.new(planned, found) if found.prompt_logprobs else ()
         if end.reason is not None:
             seq.stop_token_id = end.stop_token_id
-            self.finish(seq.seq_id, end.reason)
+            if not is_first or seq.params.n == 1:
+                self.finish(seq.seq_id, end.reason)
         else:
-            if num_drafts:
+            if planned.num_drafts:
                 self.kv.truncate(seq)
             if found.drafts:
-                self._take_drafts(seq, found)
-        return SeqOutput(seq.seq_id, tokens, logprobs, prompt_logprobs, (), None, end.reason, check)
-
-    def _take_drafts(self, seq: Seq, found: SeqResult) -> None:
-        """Keeps the drafts that could be accepted before max_len; in a tree, parents come before their children."""
-        most = seq.max_len - len(seq.tokens) - 1
-        seq.drafts = list(found.drafts[:most])
-        seq.draft_parents = None if found.draft_parents is None else list(found.draft_parents[:most])
-
-    def _new_prompt_logprobs(self, seq: Seq, planned: PlannedSeq, found: SeqResult) -> tuple[TokenLogprobs, ...]:
-        """Those that were not handed out before a preemption."""
-        if not found.prompt_logprobs:
-            return ()
-        num_known = self._prompt_logprobs.get(seq.seq_id, 0)
-        self._prompt_logprobs[seq.seq_id] = max(num_known, planned.start + len(found.prompt_logprobs))
-        return found.prompt_logprobs[max(num_known - planned.start, 0) :]
+                take_drafts(seq, found)
+        kept = end.num_kept
+        return SeqOutput(seq.seq_id, found.tokens[:kept], found.logprobs[:kept], prompt_logprobs, (), None, end.reason, check)

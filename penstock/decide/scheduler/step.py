@@ -27,6 +27,10 @@ class Step:
         room = self.num_tokens_left - num_reserved
         return min(room, self.num_scored_left) if scores(seq) else room
 
+    def takes(self, seq: Seq) -> bool:
+        """Whether rows of `seq` may be scored, if they are to be."""
+        return self.num_scored_left > 0 or not scores(seq)
+
     def add(self, seq: Seq, num_tokens: int, num_drafts: int, copies: list[tuple[int, int]], is_new: bool) -> None:
         """Plans the next `num_tokens` tokens of `seq`, the last `num_drafts` of them drafts."""
         start, size, seq_id = seq.num_computed, len(seq.tokens), seq.seq_id

@@ -22,8 +22,8 @@ class Waiting:
     def __init__(self, order: Order, costs: StepCosts | None = None) -> None:
         """`costs`: what claims are priced with; None: what the order asks, if it asks."""
         self._order = order
-        self._costs = costs or order.costs
-        self._version = self._costs.version if self._costs is not None else 0
+        self.costs = costs or order.costs
+        self._version = self.costs.version if self.costs is not None else 0
         self._entries: list[Entry] = []  # sorted
         self._of: dict[int, Entry] = {}  # by seq_id
         self._until: list[tuple[float, int]] = []  # a heap: (when it becomes hopeless, seq_id), and left-overs of who has gone
@@ -40,7 +40,7 @@ class Waiting:
         return (claim.seq for _, _, claim in self._entries)
 
     def push(self, seq: Seq, now: float) -> None:
-        entry = self._enter(claim_of(seq, self._costs), now)
+        entry = self._enter(claim_of(seq, self.costs), now)
         if entry[2].hopeless_s < inf and seq.seq_id not in self._hopeless:
             heappush(self._until, (entry[2].hopeless_s, seq.seq_id))
         insort(self._entries, entry)
@@ -54,6 +54,14 @@ class Waiting:
         self._renew(now)
         return self._entries[0][2].seq
 
+    def key(self, seq: Seq) -> Key:
+        """As of the last look."""
+        return self._of[seq.seq_id][0]
+
+    def num_before(self, key: Key) -> int:
+        """How many have smaller ones, as of the last look."""
+        return bisect_left(self._entries, key, key=lambda entry: entry[0])
+
     def claims(self, now: float) -> list[Claim]:
         """All of them, the first to be served first."""
         self._renew(now)
@@ -65,8 +73,8 @@ class Waiting:
         return [entry[2] for entry in sorted([self._of[seq_id] for seq_id in self._hopeless])] if self._hopeless else []
 
     def _renew(self, now: float) -> None:
-        if self._costs is not None and self._costs.version != self._version:
-            self._version = self._costs.version
+        if self.costs is not None and self.costs.version != self._version:
+            self._version = self.costs.version
             self._reprice(now)
         until = self._until
         while until and until[0][0] < now:
@@ -78,7 +86,7 @@ class Waiting:
 
     def _reprice(self, now: float) -> None:
         self._hopeless.clear()
-        claims = [claim_of(claim.seq, self._costs) for _, _, claim in self._entries]
+        claims = [claim_of(claim.seq, self.costs) for _, _, claim in self._entries]
         self._entries = sorted([self._enter(claim, now) for claim in claims])
         self._until = [(claim.hopeless_s, claim.seq.seq_id) for claim in claims if now <= claim.hopeless_s < inf]
         heapify(self._until)

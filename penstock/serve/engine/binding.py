@@ -19,6 +19,7 @@ GROWS = 1.1  # a batch of twice the size that gives so many times the tokens wou
 THRASHES = 0.1  # preemptions for each request: what was computed is computed again
 IDLE = 0.1  # of the time
 LACKS = {"seqs": "a seat (--max-num-seqs)", "tokens": "tokens in a step (--max-num-batched-tokens)", "batching": "the batching mode",
+         "scored": "a step's rows for the log-probabilities of prompts",
          "tpot": "the pace of running requests (--chunking)", "kv": "KV blocks"}
 
 

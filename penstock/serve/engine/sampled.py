@@ -94,9 +94,10 @@ class Sampled:
     def begin(self) -> None:
         """The prompt is computed: the other answers share its keys and values, and compute its last token for themselves."""
         first, request = self._first, self.request
+        params = replace(first.params, n=1, prompt_logprobs=None)  # of one answer, whose prompt is scored already
         for index in range(len(self._voices), request.params.n):
             child = replace(
-                first, seq_id=self._desk.next_id(), tokens=list(request.token_ids), seed=seed_of(first.seed, index),
+                first, params=params, seq_id=self._desk.next_id(), tokens=list(request.token_ids), seed=seed_of(first.seed, index),
                 block_ids=(), drafts=[], draft_parents=None, num_computed=0, status=Status.WAITING, first_token_s=None, finish_reason=None,
                 stop_token_id=None)
             self._voices.append(self._voice(child, index))

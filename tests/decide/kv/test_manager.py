@@ -21,10 +21,8 @@ def test_blocks_are_allocated_as_tokens_need_them():
     assert len(seq.block_ids) == 1
     compute(kv, seq, 5)
     assert len(seq.block_ids) == 3 and kv.num_used == 3
-    assert kv.waste().allocated == 12 and kv.waste().filled == 9 and kv.waste().ratio == 0.25
     kv.free(seq)
     assert kv.num_used == 0 and kv.num_cached == 2 and seq.block_ids == () and seq.num_computed == 0
-    assert kv.waste().ratio == 0
 
 
 def test_a_prompt_finds_the_whole_blocks_that_it_shares():
@@ -153,18 +151,44 @@ def test_admission_counts_what_others_have_yet_to_allocate():
     kv.check_integrity()
 
 
-def test_a_refused_sequence_is_not_looked_up_again_before_there_is_more_room(monkeypatch):
-    kv = make_kv(num_blocks=2)
-    first, second = make_seq(0, range(8)), make_seq(1, range(50, 58))
+def test_what_a_refused_sequence_was_found_to_share_is_not_compared_again():
+    kv = make_kv(num_blocks=8)
+    first, second = make_seq(0, range(20)), make_seq(1, [*range(16), *range(50, 66)])
     assert kv.admit(first)
     compute(kv, first)
-    looked_up = []
-    match = RadixTree.match
-    monkeypatch.setattr(RadixTree, "match", lambda *args: looked_up.append(args) or match(*args))
-    assert not kv.admit(second) and not kv.admit(second)
-    assert len(looked_up) == 1
+    assert not kv.admit(second) and kv.still_refuses(second)
+    prefix, second.tokens[:16] = second.tokens[:16], [99] * 16
+    assert not kv.admit(second) and kv.still_refuses(second)
     kv.free(first)
-    assert kv.admit(second) and len(looked_up) == 2
+    assert kv.admit(second) and second.num_cached == 16
+    second.tokens[:16] = prefix
+    kv.check_integrity()
+
+
+def test_who_was_refused_is_admitted_when_what_runs_has_computed_what_it_lacks():
+    kv = make_kv(num_blocks=8)
+    first, second = make_seq(0, range(20), 12), make_seq(1, [*range(20), 50, 51])
+    assert kv.admit(first)
+    compute(kv, first, 7)
+    assert not kv.admit(second) and not kv.still_refuses(second), "the next step may compute what it lacks"
+    compute(kv, first, 13)
+    assert kv.admit(second) and second.num_cached == 20
+
+
+def test_an_answer_that_may_come_to_what_waits_leaves_its_refusal_open():
+    kv = make_kv(num_blocks=4)
+    runs = make_seq(0, range(6), 10)
+    assert kv.admit(runs)
+    compute(kv, runs)
+    same, other = make_seq(1, range(24), 1), make_seq(2, [*range(7), *range(50, 67)], 1)
+    for token in (6, 7):
+        for seq in (same, other):
+            assert not kv.admit(seq) and not kv.still_refuses(seq)
+        runs.tokens.append(token)
+    for seq, still in ((same, False), (other, True)):
+        assert not kv.admit(seq) and kv.still_refuses(seq) == still
+    compute(kv, runs)
+    assert not kv.admit(same) and not kv.still_refuses(same) and len(kv.tree) == 2
 
 
 def test_rejected_drafts_give_their_blocks_back_and_leave_no_trace():

@@ -25,6 +25,7 @@ class ManagerMachine(RuleBasedStateMachine):
         self.live: list[Seq] = []
         self.contents: dict[tuple[int, int], tuple] = {}
         self.num_seqs = 0
+        self.refused: Seq | None = None
 
     def new_seq(self, tokens, **rest):
         self.num_seqs += 1
@@ -39,6 +40,7 @@ class ManagerMachine(RuleBasedStateMachine):
             self.live.append(seq)
         else:
             assert self.live and self.kv.pool.num_free == free
+            self.refused = seq
 
     @precondition(lambda self: self.live)
     @rule(data=st.data(), num_accepted=st.integers(0, 4), num_drafts=st.integers(0, 4))
@@ -92,6 +94,8 @@ class ManagerMachine(RuleBasedStateMachine):
         if not hasattr(self, "kv"):
             return
         self.kv.check_integrity()
+        if (seq := self.refused) is not None:
+            assert self.kv._find(seq) == self.kv.tree.match(seq.salt, seq.tokens, len(seq.tokens) // SIZE if self.kv.prefix_cache else 0)
         assert self.kv.num_used + self.kv.num_cached + self.kv.pool.num_free == NUM_BLOCKS
         assert self.kv.num_used == len({block for seq in self.live for block in seq.block_ids})
         for seq in self.live:

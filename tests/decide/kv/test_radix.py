@@ -207,11 +207,47 @@ def test_pins_are_bounded_and_can_be_broken_soonest_first():
         assert tree.pin(tree.match("", [i, i], 1)[0], ttl)
     drop(tree, put(pool, tree, [5, 5]))
     assert not tree.pin(tree.match("", [5, 5], 1)[0], 10.0)
-    assert tree.evict(1.0, break_pins=True) and cached(tree, [5, 5]) == 0
-    assert tree.evict(1.0, break_pins=True) and cached(tree, [1, 1]) == 0 and cached(tree, [0, 0]) == 2
+    assert tree.evict(1.0) and cached(tree, [5, 5]) == 0 and not tree.evict(1.0)
+    tree.break_pins(1, 1.0)
+    assert tree.evict(1.0) and cached(tree, [1, 1]) == 0 and cached(tree, [0, 0]) == 2 and not tree.evict(1.0)
     tree.expire(10.0)  # the entry of the pin that was broken
     tree.check_integrity()
-    assert tree.evict(1.0, break_pins=True) and not tree.evict(1.0, break_pins=True)
+    tree.break_pins(2, 1.0)
+    assert tree.evict(1.0) and not tree.evict(1.0)
+
+
+def test_pins_are_broken_from_the_ends_of_prefixes_in_one_pass(monkeypatch):
+    pool, tree = make(num_blocks=64, max_pinned=64)
+    for i in range(4):
+        drop(tree, put(pool, tree, [1, i, *range(10 * i, 10 * i + 14)], now=float(i)), now=float(i))
+        for node in tree.match("", [1, i, *range(10 * i, 10 * i + 14)], 8):
+            tree.pin(node, 50.0)
+    drop(tree, put(pool, tree, [1, 0, *range(14)], now=9.0), now=9.0)  # the first is now the last to expire
+    asked = []
+    idle = RadixTree.is_idle
+    monkeypatch.setattr(RadixTree, "is_idle", lambda *args: asked.append(args) or idle(*args))
+    tree.break_pins(10, 10.0)
+    assert len(asked) < 3 * len(tree)
+    monkeypatch.undo()
+    tree.check_integrity()
+    assert tree.num_evictable == 10 and all(tree.evict(10.0) for _ in range(10)) and not tree.evict(10.0)
+    assert [cached(tree, [1, i, *range(10 * i, 10 * i + 14)]) for i in range(4)] == [16, 0, 12, 16]
+    tree.check_integrity()
+
+
+def test_what_was_found_is_found_again_and_what_has_come_or_gone_since():
+    pool, tree = make()
+    blocks = put(pool, tree, [1, 2, 3, 4])
+    known = tree.match("", [1, 2, 3, 4, 5, 6], 3)
+    more = put(pool, tree, [1, 2, 3, 4, 5, 6])
+    found = tree.match("", [0, 0, 0, 0, 5, 6], 3, known)
+    assert [node.block_id for node in found] == more and len(known) == 2
+    drop(tree, more), drop(tree, blocks)
+    assert tree.evict(1.0) and tree.evict(1.0)
+    assert tree.match("", [1, 2, 3, 4, 5, 6], 3, found) == known[:1]
+    put(pool, tree, [1, 2, 3, 4])
+    again = tree.match("", [1, 2, 3, 4, 5, 6], 3, found)
+    assert len(again) == 2 and again[1] is not known[1]
 
 
 def test_the_queue_does_not_grow_with_use():
@@ -313,9 +349,13 @@ class TreeMachine(RuleBasedStateMachine):
 
     @rule(break_pins=st.booleans())
     def evict(self, break_pins):
-        there_is_one = self.tree.num_evictable + (self.tree.num_pinned_idle if break_pins else 0) > 0
+        if break_pins and not self.tree.num_evictable:
+            self.tree.break_pins(1, self.now)
+            self.tree.check_integrity()
+            assert self.tree.num_evictable or not self.tree.num_pinned_idle
+        there_is_one = self.tree.num_evictable > 0
         num_free = self.pool.num_free
-        assert self.tree.evict(self.now, break_pins) == there_is_one
+        assert self.tree.evict(self.now) == there_is_one
         assert self.pool.num_free == num_free + there_is_one
 
     @invariant()

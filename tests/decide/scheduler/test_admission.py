@@ -119,6 +119,18 @@ def test_who_asks_for_nothing_is_never_refused():
     assert play.kept(play.seqs[-1]) and all(seq.finish_reason == "length" for seq in play.seqs)
 
 
+def test_a_long_prompt_in_progress_for_which_nothing_is_due_makes_nobody_late():
+    play = deadline()
+    assert play.ask(0, 6000, 1) and play.step()
+    assert play.ask(1, 32, 1, ttft_slo_s=0.2) and play.ask(2, 500, 4, ttft_slo_s=1.0) and play.step()
+    assert play.ask(3, 32, 1, ttft_slo_s=1.0), "behind the one in progress that has a deadline, too"
+    with pytest.raises(RequestError):
+        play.ask(4, 32, 1, ttft_slo_s=0.03)
+    assert not play.ask(5, 32, 1, ttft_slo_s=0.2)
+    play.run()
+    assert all(play.kept(seq) for seq in play.seqs) and play.seqs[0].num_output == 1
+
+
 def test_a_reserve_is_kept():
     assert sum(deadline(reserve=0.0).ask(n, 64, 1, ttft_slo_s=0.08) for n in range(1)) == 1
     with pytest.raises(RequestError, match="even on an idle machine"):

@@ -28,11 +28,27 @@ def test_a_step_scores_no_more_rows_than_logits_are_set_aside_for(monkeypatch):
     monkeypatch.setattr(step, "SCORED_ROWS", 6)
     rig = Rig(budget=20)
     scored = SamplingParams(prompt_logprobs=0)
-    for seq in (make_seq(0, range(9), 3, params=scored), make_seq(1, range(20, 29), 3, params=scored), make_seq(2, range(40, 44), 3)):
+    for seq in (make_seq(0, range(9), 3, params=scored), make_seq(1, range(20, 29), 3, params=scored), make_seq(2, range(40, 44), 4)):
         rig.scheduler.add(seq)
     taken = []
     while rig.scheduler.has_work():
         plan, _ = rig.step()
-        assert rig.scheduler.waits_for in (None, "tokens")
-        taken.append({planned.seq_id: len(planned.tokens) for planned in plan.seqs})
-    assert taken[:4] == [{0: 6}, {0: 3, 1: 3, 2: 4}, {0: 1, 1: 6, 2: 1}, {0: 1, 1: 1, 2: 1}]
+        taken.append(({planned.seq_id: len(planned.tokens) for planned in plan.seqs}, rig.scheduler.waits_for))
+    assert taken[:4] == [({0: 6, 2: 4}, "scored"), ({0: 3, 1: 3, 2: 1}, None), ({0: 1, 1: 6, 2: 1}, None), ({0: 1, 1: 1, 2: 1}, None)]
+
+
+def test_who_passes_one_that_waits_to_be_scored_lacks_what_it_lacks(monkeypatch):
+    monkeypatch.setattr(step, "SCORED_ROWS", 6)
+    rig = Rig(budget=20, max_num_seqs=3)
+    scored = SamplingParams(prompt_logprobs=0)
+    for i in range(2):
+        rig.scheduler.add(make_seq(i, range(20 * i, 20 * i + 12), 3, params=scored))
+    for i in range(2, 5):
+        rig.scheduler.add(make_seq(i, range(100 * i, 100 * i + 2), 9))
+    rig.step()
+    assert rig.scheduler.waits_for == "seqs" and [seq.seq_id for seq in rig.scheduler.seqs() if seq.block_ids] == [0, 2, 3]
+    rig.step(), rig.step(), rig.step()
+    assert rig.scheduler.waits_for == "seqs" and not rig.scheduler.seq(1).block_ids
+    rig.step()
+    assert rig.scheduler.seq(1).num_computed == 6, "nobody passes it once there is no seat"
+    rig.run()

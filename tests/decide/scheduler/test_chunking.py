@@ -34,7 +34,7 @@ def view(*decodes, now=0.0, waiting=()):
     queue = Waiting(Fcfs(), costs())
     for seq in waiting:
         queue.push(seq, now)
-    return ChunkView(now, decodes, (), queue)
+    return ChunkView(now, decodes, (), lambda: queue.claims(now))
 
 
 def test_without_objectives_steps_take_all_they_can():

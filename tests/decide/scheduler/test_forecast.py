@@ -4,7 +4,7 @@ from math import inf
 
 import pytest
 
-from penstock.core.types import SamplingParams
+from penstock.core.types import SamplingParams, Status
 from penstock.decide.scheduler.forecast import Forecast, Load
 from penstock.decide.scheduler.limits import Limits
 from penstock.decide.scheduler.promise import affords_s, claim_of, dues_s, num_more, tpot_s
@@ -22,20 +22,27 @@ class Plain:
         for seq in load.decodes:
             affords = affords_s(seq, dues_s(seq, seq.first_token_s)[1], load.now)
             self.answers.append([num_more(seq) + 1, len(seq.tokens), affords])
-        self.first_s = []
-        for claim in load.waiting:
+        self.begun = [claim for claim in load.prompts if claim.seq.status is Status.RUNNING]
+        self.first_s = {}
+        for claim in load.prompts:
             self.serve(claim)
 
     def serve(self, claim):
         seq, left = claim.seq, claim.num_left
-        while self.answers and not self.may_enter(seq):
-            self.end_step()
+        if seq.seq_id in self.first_s:
+            return
+        if seq.status is Status.RUNNING:
+            self.begun.remove(claim)
+            self.free += len(seq.tokens)
+        else:
+            while (self.answers or self.begun) and not self.may_enter(seq):
+                self.serve(self.begun[0]) if self.begun else self.end_step()
         while left > self.rows() - self.used:
             room = max(self.rows() - self.used, 0)
             self.used, left = self.used + room, left - room
             self.end_step()
         self.used += left
-        self.first_s.append(self.now + self.prices.step_s(len(self.answers), 0, self.used))  # if nobody came after it
+        self.first_s[seq.seq_id] = self.now + self.prices.step_s(len(self.answers), 0, self.used)  # if nobody came after it
         if num_more(seq):
             self.free -= len(seq.tokens)
             self.answers.append([self.num_steps + 1 + num_more(seq), len(seq.tokens) - 1, tpot_s(seq, self.now)])
@@ -51,7 +58,7 @@ class Plain:
     def may_enter(self, seq):
         num, bound = len(self.answers), min(self.bound(), self.planned * tpot_s(seq, self.now))
         bears = bound == inf or self.prices.step_s(num + 1, 0) <= bound
-        return bears and num < self.limits.max_num_seqs and self.free >= len(seq.tokens)
+        return bears and num + len(self.begun) < self.limits.max_num_seqs and self.free >= len(seq.tokens)
 
     def end_step(self):
         self.now += self.prices.step_s(len(self.answers), 0, self.used)
@@ -72,7 +79,8 @@ def drawn(rng, seq_id, tpots, longest=120):
     return make_seq(seq_id, [1] * rng.randint(1, 300), rng.randint(1, longest), arrival_s=0.0, ttft_slo_s=60.0, tpot_slo_s=slo)
 
 
-def load_of(seed, prices, num_waiting, num_seqs=16, free_tokens=100_000, tpots=(None, 0.02, 0.05)):
+def load_of(seed, prices, num_waiting, num_seqs=16, free_tokens=100_000, tpots=(None, 0.02, 0.05), begun=()):
+    """`begun`: the places of prompts in progress among those that wait."""
     rng = random.Random(seed)
     decodes = []
     for number in range(rng.randint(0, num_seqs)):
@@ -80,14 +88,16 @@ def load_of(seed, prices, num_waiting, num_seqs=16, free_tokens=100_000, tpots=(
         seq.tokens += [1] * rng.randint(1, seq.max_len - seq.num_prompt)
         seq.num_computed, seq.first_token_s = len(seq.tokens) - 1, -rng.uniform(0, 0.1)
         decodes.append(seq)
-    waiting = [claim_of(drawn(rng, number, tpots), prices) for number in range(num_waiting)]
-    return Load(0.0, decodes, [], waiting, Limits(num_seqs, BUDGET), free_tokens)
+    seqs = [drawn(rng, number, tpots) for number in range(num_waiting)]
+    for place in begun:
+        seqs[place].status, seqs[place].num_computed = Status.RUNNING, len(seqs[place].tokens) // 3
+    return Load(0.0, decodes, [claim_of(seq, prices) for seq in seqs], Limits(num_seqs, BUDGET), free_tokens)
 
 
 def forecast(prices, load, place):
     found = Forecast(prices, load, 0.1)
-    found.serve(load.waiting[:place])
-    return found.first_token_s(load.waiting[place], ())
+    found.serve(load.prompts[:place])
+    return found.first_token_s(load.prompts[place], ())
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -98,6 +108,19 @@ def test_the_first_in_the_queue_are_forecast_step_by_step(seed, free_tokens):
     plain = Plain(prices, load, 0.1)
     for place in (0, 1, 5, 31, 32):
         assert forecast(prices, load, place) == pytest.approx(plain.first_s[place], rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("free_tokens", [100_000, 1_200])
+@pytest.mark.parametrize("begun", [(0, 1), (2, 7), (0, 4, 5, 31)])
+def test_prompts_in_progress_hold_what_they_have_and_go_on_at_their_place_or_while_others_may_not_enter(seed, free_tokens, begun):
+    prices = costs()
+    load = load_of(seed, prices, 33, free_tokens=free_tokens, begun=begun)
+    plain = Plain(prices, load, 0.1)
+    for place in (3, 6, 8, 32):
+        assert forecast(prices, load, place) == pytest.approx(plain.first_s[place], rel=1e-9)
+    found = Forecast(prices, load, 0.1).first_tokens_s(load.prompts)
+    assert all(found[place] >= plain.first_s[place] - 1e-9 for place in begun)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -115,11 +138,11 @@ def test_those_behind_them_are_forecast_in_bunches(seed, num_seqs, free_tokens):
 def test_all_first_tokens_are_those_of_each_with_those_behind_it(seed):
     prices = costs()
     load = load_of(seed, prices, 32)
-    found = Forecast(prices, load, 0.1).first_tokens_s(load.waiting)
+    found = Forecast(prices, load, 0.1).first_tokens_s(load.prompts)
     for place in range(32):
         ahead = Forecast(prices, load, 0.1)
-        ahead.serve(load.waiting[:place])
-        assert found[place] == pytest.approx(ahead.first_token_s(load.waiting[place], load.waiting[place + 1 :]))
+        ahead.serve(load.prompts[:place])
+        assert found[place] == pytest.approx(ahead.first_token_s(load.prompts[place], load.prompts[place + 1 :]))
 
 
 def test_prompts_without_answers_hold_no_room_and_several_answers_share_their_prompts():
@@ -131,22 +154,34 @@ def test_prompts_without_answers_hold_no_room_and_several_answers_share_their_pr
     four = make_seq(8, [1] * 300, 20, arrival_s=0.0, params=SamplingParams(n=4))
     last = make_seq(9, [1] * 300, 20, arrival_s=0.0)
     for seqs in ([*alone, last], [four, last, *alone]):
-        load = Load(0.0, [runs], [], [claim_of(seq, prices) for seq in seqs], Limits(16, BUDGET), 900)
+        load = Load(0.0, [runs], [claim_of(seq, prices) for seq in seqs], Limits(16, BUDGET), 900)
         assert forecast(prices, load, len(seqs) - 1) < 5.0
     # What the answers leave is not enough for one that needs more: it waits for the one that runs.
     large = make_seq(10, [1] * 900, 20, arrival_s=0.0)
-    load = Load(0.0, [runs], [], [claim_of(seq, prices) for seq in (four, large)], Limits(16, BUDGET), 900)
+    load = Load(0.0, [runs], [claim_of(seq, prices) for seq in (four, large)], Limits(16, BUDGET), 900)
     assert forecast(prices, load, 1) > 20.0
+
+
+def test_several_answers_are_counted_until_they_are_forked():
+    prices, times = costs(), []
+    for first_token_s in (None, 0.0):
+        several = make_seq(0, [1] * 100, 200, arrival_s=0.0, params=SamplingParams(n=8))
+        several.first_token_s = first_token_s  # it was preempted, and the others were not
+        if first_token_s is not None:
+            several.tokens.append(1)
+        claims = [claim_of(seq, prices) for seq in (several, make_seq(1, [1] * 100, 1, arrival_s=0.0))]
+        times.append(forecast(prices, Load(0.0, [], claims, Limits(8, BUDGET), 9000), 1))
+    assert times[0] > 2.0 and times[1] < 0.3
 
 
 def test_a_forecast_leaves_the_next_one_as_it_is():
     prices = costs()
     load = load_of(1, prices, 60)
     whole = Forecast(prices, load, 0.1)
-    whole.serve(load.waiting[:20])
-    early = whole.first_token_s(load.waiting[59], ())
-    whole.serve(load.waiting[20:59])
-    assert early < whole.first_token_s(load.waiting[59], ()) == pytest.approx(forecast(prices, load, 59), rel=0.05)
+    whole.serve(load.prompts[:20])
+    early = whole.first_token_s(load.prompts[59], ())
+    whole.serve(load.prompts[20:59])
+    assert early < whole.first_token_s(load.prompts[59], ()) == pytest.approx(forecast(prices, load, 59), rel=0.05)
 
 
 @pytest.mark.parametrize("num_seqs", [16, 64, 256])

@@ -12,6 +12,7 @@ from penstock.compute.runner.drafter import Drafter
 from penstock.core.clock import MonotonicClock
 from penstock.core.drafting import Drafting, together
 from penstock.core.needs import Needs
+from penstock.serve.spans import Span
 from tests.tiny import write_model
 
 PARAMS = SamplingParams(max_tokens=60, temperature=0, ignore_eos=True)
@@ -94,10 +95,10 @@ def test_drafts_behind_a_stop_string_are_not_counted_as_accepted(folder: Path) -
 
 def test_spans_of_a_conversation_are_its_text(folder: Path) -> None:
     llm = LLM(folder, propose=f"draft_model:model={folder},k=3", draft_control="always")
-    spans: list[tuple[str, bool]] = []
-    output, _ = llm.converse([{"role": "user", "content": "tell me"}], PARAMS, on_span=lambda *span: spans.append(span))
-    assert "".join(text for text, _ in spans) == output.outputs[0].text
-    drafted = sum(len(text) for text, is_draft in spans if is_draft)
+    spans: list[Span] = []
+    output, _ = llm.converse([{"role": "user", "content": "tell me"}], PARAMS, on_span=spans.append)
+    assert "".join(span.text for span in spans) == output.outputs[0].text
+    drafted = sum(len(span.text) for span in spans if span.drafted)
     assert 0 < drafted < len(output.outputs[0].text) and output.drafting.num_accepted > 40
 
 

@@ -38,6 +38,12 @@ def test_answers_share_the_prompt(folder: Path, params: SamplingParams) -> None:
     assert max(record.kv_blocks_used for record in records) <= 8 + (NUM - 1) * 2 + 1  # each writes the prompt's last block and one more
 
 
+@pytest.mark.parametrize("more", [{}, {"prompt_logprobs": 0}])
+def test_answers_share_the_prompt_though_the_first_ends_with_its_first_token(folder: Path, more: dict[str, int]) -> None:
+    records = run(folder, SamplingParams(n=NUM, temperature=1, seed=1, max_tokens=1, ignore_eos=True, **more))
+    assert sum(record.num_prefill_tokens for record in records) == 128 + NUM - 1 and len(records) == 2
+
+
 def test_without_sharing_it_would_be_more(folder: Path) -> None:
     """What the numbers above are to be compared with: as many requests of their own."""
     llm = LLM(folder, prefix_cache=False, max_num_batched_tokens=512)

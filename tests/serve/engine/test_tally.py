@@ -167,6 +167,7 @@ def test_sizes_are_told_apart_by_a_quarter() -> None:
     (tally(bound={"weights": 9.5}), "weight_bandwidth"),  # hardly idle
     (tally(bound={"weights": 7.0}, waiting={"seqs": 5.0}), "queueing"),
     (tally(bound={"weights": 10.0}, waiting={"seqs": 9.0}), "queueing"),
+    (tally(bound={"weights": 7.0}, waiting={"scored": 5.0}), "queueing"),
     (tally(bound={"weights": 10.0}, waiting={"seqs": 1.0}), "weight_bandwidth"),  # a passing queue
     (tally(bound={"weights": 7.0}, waiting={"batching": 6.0}, held_s=3.0), "queueing"),
     (tally(bound={"prefill_compute": 10.0}, waiting={"tokens": 9.0}), "prefill_compute"),  # a larger batch would not pay

@@ -3,6 +3,7 @@ import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from penstock.core.errors import PenstockError, UsageError
 from penstock.core.hardware import Hardware
 from penstock.core.slo import Objectives
 from penstock.serve.engine.state import FORMAT, limits_told
-from penstock.study.explain import source
+from penstock.study.explain import source, trust
 from penstock.study.explain.explanation import explain
 from penstock.study.explain.levers import TABLE
 from penstock.study.explain.observed import observed
@@ -135,8 +136,9 @@ def test_a_model_that_is_not_here_is_no_reason_to_stop(report: dict[str, Any]) -
     assert case.forms is None and any("not known here" in note for note in notes)
 
 
-def test_limits_that_lack_a_format_leave_out_what_needs_it_alone(report: dict[str, Any]) -> None:
-    """Other hardware, seats and chunks are judged as before."""
+def test_limits_that_lack_a_format_leave_out_what_needs_it_alone(report: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other hardware, seats and chunks are judged as before: here however busy the machine was in that run."""
+    monkeypatch.setattr(trust, "LOST", inf)
     limits = limits_told(Hardware("box", {1: 2e10}, {"fp32": 1e11, "bf16": 1e11}, products={"fp32": {256: {256: 1e11}}}))
     engine, notes = report["engine"], list[str]()
     state = engine | {"config": engine["config"] | {"quant": "int8"}, "limits": limits}

@@ -1,11 +1,12 @@
 """Admits a request if its first token, and those of all others that wait, can come in time while running answers keep their TPOT.
 
 Under overload some requests must miss their objectives. Without admission control all do: queues grow until no first token comes in time.
-So the queue is forecast (see `forecast`) with the new sequence at its place. If any would be late, the most expensive one up to that place
-is dropped, which leaves the most jobs of one machine in time (Moore, 1968). If that is the new one, it is refused at once, while its client
-can still go elsewhere, and told when to retry; if it is another, that one is dropped before any work is spent on it. At most one is dropped
-per arrival: if that is not enough, the new one is refused. So every waiting request is expected to be in time. One that turns out late
-after all (steps took longer) keeps no other out, and is dropped as soon as it could not be in time even if it were next.
+So all prompts are forecast (see `forecast`), those in progress too, with the new sequence at its place. If any would be late, the most
+expensive one up to that place is dropped, which leaves the most jobs of one machine in time (Moore, 1968). If that is the new one, it is
+refused at once, while its client can still go elsewhere, and told when to retry; if it is another, that one is dropped before any work is
+spent on it. At most one is dropped per arrival: if that is not enough, the new one is refused. So every waiting request is expected to be
+in time. One that turns out late after all (steps took longer) keeps no other out, and is dropped as soon as it could not be in time even if
+it were next.
 """
 from collections import deque
 from collections.abc import Sequence
@@ -52,26 +53,26 @@ class Deadline:
     def late(self, seq: Seq, live: Live, now: float) -> Late | None:
         """Raises RequestError for objectives that an idle machine could not keep."""
         load = live.load(now)
-        waiting = [claim for claim in load.waiting if claim.seq.seq_id not in self._gives_way]
-        place = next(place for place, claim in enumerate(waiting) if claim.seq is seq)
-        if len(waiting) == 1 and not load.decodes and not load.prefills:
+        prompts = [claim for claim in load.prompts if claim.seq.seq_id not in self._gives_way]
+        place = next(place for place, claim in enumerate(prompts) if claim.seq is seq)
+        if len(prompts) == 1 and not load.decodes:
             self._delays_s.append(max(0.0, now - seq.arrival_s))
-        self._check_alone(waiting[place])
-        latest_s = [inf] * place + [self._latest_s(waiting[place])] + [claim.due_s for claim in waiting[place + 1 :]]
-        late = self._first_late(load, waiting, latest_s)
+        self._check_alone(prompts[place])
+        latest_s = [inf] * place + [self._latest_s(prompts[place])] + [claim.due_s for claim in prompts[place + 1 :]]
+        late = self._first_late(load, prompts, latest_s)
         if late is None:
             return None
-        if late > place or costliest(waiting[: late + 1], place) != place:
-            without_s = self._first_tokens_s(load, waiting[:place] + waiting[place + 1 :])
+        if late > place or costliest(prompts[: late + 1], place) != place:
+            without_s = self._first_tokens_s(load, prompts[:place] + prompts[place + 1 :])
             latest_s[place + 1 :] = [may if at <= may else inf for at, may in zip(without_s[place:], latest_s[place + 1 :], strict=True)]
-            late = self._first_late(load, waiting, latest_s)
+            late = self._first_late(load, prompts, latest_s)
             if late is None:
                 return None
-            goes = costliest(waiting[: late + 1], place)
-            if goes != place and self._first_late(load, *without(goes, waiting, latest_s)) is None:
-                self._gives_way.add(waiting[goes].seq.seq_id)
+            goes = costliest(prompts[: late + 1], place)
+            if goes != place and self._first_late(load, *without(goes, prompts, latest_s)) is None:
+                self._gives_way.add(prompts[goes].seq.seq_id)
                 return None
-        return Late(seq, None if self._defers else self._refusal(load, waiting, place))
+        return Late(seq, None if self._defers else self._refusal(load, prompts, place))
 
     def overtaken(self, live: Live, now: float) -> list[Late]:
         lost = {claim.seq.seq_id: claim for claim in live.waiting.hopeless(now) if claim.seq.first_scheduled_s is None}
@@ -82,7 +83,7 @@ class Deadline:
             return [Late(claim.seq, None) for claim in lost.values()]
         load = live.load(now)
         forecast = Forecast(self._costs, load, self._reserve)
-        forecast.serve([claim for claim in load.waiting if claim.seq.seq_id not in lost])
+        forecast.serve([claim for claim in load.prompts if claim.seq.seq_id not in lost])
         found = []
         for claim in lost.values():
             allowed_s = self._latest_s(claim) - claim.seq.arrival_s
@@ -91,17 +92,17 @@ class Deadline:
             found.append(Late(claim.seq, refusal(why(now - claim.seq.arrival_s), retry_s)))
         return found
 
-    def _first_tokens_s(self, load: Load, waiting: Sequence[Claim]) -> list[float]:
-        return Forecast(self._costs, load, self._reserve).first_tokens_s(waiting)
+    def _first_tokens_s(self, load: Load, prompts: Sequence[Claim]) -> list[float]:
+        return Forecast(self._costs, load, self._reserve).first_tokens_s(prompts)
 
-    def _first_late(self, load: Load, waiting: Sequence[Claim], latest_s: Sequence[float]) -> int | None:
+    def _first_late(self, load: Load, prompts: Sequence[Claim], latest_s: Sequence[float]) -> int | None:
         """The place of the first sequence whose first token would be late."""
-        return next((at for at, first_s in enumerate(self._first_tokens_s(load, waiting)) if first_s > latest_s[at]), None)
+        return next((at for at, first_s in enumerate(self._first_tokens_s(load, prompts)) if first_s > latest_s[at]), None)
 
-    def _refusal(self, load: Load, waiting: Sequence[Claim], place: int) -> OverloadedError:
-        claim, behind = waiting[place], waiting[place + 1 :]
+    def _refusal(self, load: Load, prompts: Sequence[Claim], place: int) -> OverloadedError:
+        claim, behind = prompts[place], prompts[place + 1 :]
         forecast = Forecast(self._costs, load, self._reserve)
-        forecast.serve(waiting[:place])
+        forecast.serve(prompts[:place])
         first_s, latest_s = forecast.first_token_s(claim, behind), self._latest_s(claim)
         forecast.serve(behind)
         last_s = max(first_s, forecast.first_token_s(claim, ()))  # wherever it would stand
@@ -142,17 +143,17 @@ class Deadline:
     def _retry_s(self, load: Load, late_s: float) -> float:
         """When a request like one that would be late by this much should be sent again. If it comes that much later, it meets its objective
         behind the queue as it is now. No request is admitted before the step that begins now has ended."""
-        return max(late_s, Forecast(self._costs, load, self._reserve).next_step_s(load.waiting))
+        return max(late_s, Forecast(self._costs, load, self._reserve).next_step_s(load.prompts))
 
 
-def costliest(waiting: Sequence[Claim], new: int) -> int:
+def costliest(prompts: Sequence[Claim], new: int) -> int:
     """The place of the one of these to drop: the most expensive of those on which no work was spent; among equals the one at `new`."""
-    may_go = [at for at, claim in enumerate(waiting) if claim.due_s < inf and claim.seq.first_scheduled_s is None]
-    return max([new, *may_go], key=lambda at: waiting[at].work_s)
+    may_go = [at for at, claim in enumerate(prompts) if claim.due_s < inf and claim.seq.first_scheduled_s is None]
+    return max([new, *may_go], key=lambda at: prompts[at].work_s)
 
 
-def without(place: int, waiting: Sequence[Claim], latest_s: Sequence[float]) -> tuple[list[Claim], list[float]]:
-    return [*waiting[:place], *waiting[place + 1 :]], [*latest_s[:place], *latest_s[place + 1 :]]
+def without(place: int, prompts: Sequence[Claim], latest_s: Sequence[float]) -> tuple[list[Claim], list[float]]:
+    return [*prompts[:place], *prompts[place + 1 :]], [*latest_s[:place], *latest_s[place + 1 :]]
 
 
 def refusal(why: str, retry_s: float) -> OverloadedError:

@@ -1,10 +1,10 @@
 """What the scheduler asks once the tokens of running answers are planned and prompts are next. The answer affects speed, never tokens."""
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.core.types import Seq
-from penstock.decide.scheduler.waiting import Waiting
+from penstock.decide.scheduler.promise import Claim
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +14,7 @@ class ChunkView:
     now: float
     decodes: Sequence[Seq]  # running, one token behind
     prefills: Sequence[Seq]  # running, more than one
-    waiting: Waiting
+    prompts: Callable[[], Sequence[Claim]]  # of prefills and of those that wait, in the order in which they are served
 
 
 class Chunking(Protocol):

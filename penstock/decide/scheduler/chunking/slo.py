@@ -7,7 +7,6 @@ objectives every step takes all that it can.
 """
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import chain
 from math import inf
 
 from penstock.core.errors import UsageError
@@ -15,7 +14,7 @@ from penstock.core.needs import Needs
 from penstock.core.types import Seq
 from penstock.decide.scheduler.chunking.contract import ChunkView
 from penstock.decide.scheduler.costs import StepCosts, mean_context
-from penstock.decide.scheduler.promise import affords_s, claim_of, dues_s, tpot_s
+from penstock.decide.scheduler.promise import affords_s, dues_s, tpot_s
 
 
 class Slo:
@@ -71,7 +70,7 @@ class Slo:
     def _presses(self, view: ChunkView, rows: int, step_s: float) -> bool:
         """Whether a prompt that could be in time would be late with this many rows per step of `step_s`."""
         now, ahead = view.now, 0
-        for claim in chain([claim_of(seq, self._costs) for seq in view.prefills], view.waiting.claims(now)):
+        for claim in view.prompts():
             ahead += claim.num_left
             if claim.due_s == inf or now > claim.hopeless_s or claim.seq.first_token_s is not None:
                 continue

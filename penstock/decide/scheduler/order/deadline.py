@@ -3,7 +3,8 @@ deferred.
 
 Until its first token a request's deadline is that of its TTFT, and it is hopeless when its prompt can no longer be computed by then.
 After that the deadline is its next token's, and it is hopeless when even alone its last token would come too late for its mean TPOT.
-Among equals the smaller priority goes first.
+Among equals the smaller priority goes first. A prompt in progress that has a deadline is finished before all that wait, or the work spent
+on it may be lost; one without, or one that is hopeless or deferred, is passed.
 
 Earliest deadline first meets all deadlines if that is possible (Jackson, 1955; Liu and Layland, 1973). If it is not, that order ignores
 what each request costs. So a request's deadline is moved back by `work` times the seconds that it takes of a full machine (its prompt, and
@@ -39,3 +40,6 @@ class Deadline:
         if seq.deferred:
             return (1.0, seq.arrival_s, seq.priority, seq.arrival_s)
         return (0.0 if now <= claim.hopeless_s else 1.0, claim.due_s + self._work * claim.work_s, seq.priority, seq.arrival_s)
+
+    def begun(self, key: tuple[float, ...]) -> tuple[float, ...]:
+        return (*key[:3], -inf) if key[1] == inf else (key[0], -inf)

@@ -1,4 +1,6 @@
 """The request's priority, smaller first; first come among equals."""
+from math import inf
+
 from penstock.core.needs import Needs
 from penstock.decide.scheduler.promise import Claim
 
@@ -9,3 +11,6 @@ class Priority:
 
     def key(self, claim: Claim, now: float) -> tuple[float, ...]:
         return (claim.seq.priority, claim.seq.arrival_s)
+
+    def begun(self, key: tuple[float, ...]) -> tuple[float, ...]:
+        return (key[0], -inf)
