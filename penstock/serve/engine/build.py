@@ -175,7 +175,8 @@ def choose(config: EngineConfig, found: Found) -> Chosen:
 
 
 def settle(found: Found, chosen: Chosen) -> Resolved:
-    """A config without gaps, as an engine runs here now. Raises as `resolve` and `drafting_takes` do."""
+    """A config without gaps, as an engine runs here now. Raises as `check_proposer`, `resolve` and `drafting_takes` do."""
+    check_proposer(chosen.config, chosen.backend)
     resolved = resolve(chosen.config, found.spec, chosen.holding.held, look(), drafting_takes(chosen.config, found, chosen))
     resolved.reasons.update(chosen.reasons)
     if (proposer := resolved.engine.propose) is None:
@@ -194,7 +195,6 @@ def build(config: EngineConfig, listener: Listener | None = None, progress: Prog
     found = find(config)
     chosen = choose(config, found)
     backend = chosen.backend
-    check_proposer(chosen.config, backend)
     resolved = settle(found, chosen)
     if say is not None:
         for line in told(found, chosen, resolved):

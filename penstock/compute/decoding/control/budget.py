@@ -9,7 +9,8 @@ MAX_LOSS_SHARE, SAVED_LOSS_STEPS, WON_STEPS = 0.004, 4, 64  # of the time, that 
 @dataclass(slots=True)
 class Budget:
     """Seconds. It earns a share of the time of steps, as long as it holds less than `most_s`; gains may fill it up to `most_gained_s`. It
-    falls below zero, to `least_s` at most, where something took longer than expected: then nothing is spent until that is earned back."""
+    falls below zero, to `least_s` at most, where something took longer than expected, and to `least_owed_s` by what is known to be lost:
+    then nothing is spent until that is earned back."""
 
     share: float = 0.0  # of a step's time that it earns
     left_s: float = 0.0  # infinite: it begins full
@@ -17,10 +18,13 @@ class Budget:
     most_s: float = inf
     most_gained_s: float = inf
     least_s: float = -inf
+    least_owed_s: float = -inf
 
-    def earn_from(self, step_s: float, most_s: float, most_gained_s: float = 0.0, least_s: float = -inf) -> None:
-        """Steps take `step_s`."""
-        self.income_s, self.most_s, self.most_gained_s, self.least_s = self.share * step_s, most_s, max(most_s, most_gained_s), least_s
+    def earn_from(self, step_s: float, most: float, most_gained: float = 0.0, least: float = inf, least_owed: float = inf) -> None:
+        """Steps take `step_s` now; so what is owed of longer ones is no more than that of as many of these. The others: numbers of them."""
+        self.income_s, self.most_s, self.most_gained_s = self.share * step_s, most * step_s, max(most, most_gained) * step_s
+        self.least_s, self.least_owed_s = -least * step_s, -max(least, least_owed) * step_s
+        self.left_s = max(self.left_s, self.least_owed_s)
 
     def add(self, num_steps: int) -> None:
         """This many steps were made."""
@@ -33,10 +37,10 @@ class Budget:
         least_s = min(self.least_s, left_s)  # it may owe more already
         self.left_s = max(min(left_s, left_s - seconds), min(left_s - seconds, self.most_gained_s), least_s)
 
-    def owe(self, seconds: float, most_steps: float) -> None:
-        """Spends what is known to have been lost: down to the time of so many steps below zero, though `least_s` is above that."""
+    def owe(self, seconds: float) -> None:
+        """Spends what is known to have been lost."""
         left_s = self.most_s if self.left_s == inf else self.left_s
-        self.left_s = min(left_s, max(left_s - seconds, -most_steps * self.step_s))
+        self.left_s = max(left_s - seconds, min(left_s, self.least_owed_s))
 
     @property
     def step_s(self) -> float:

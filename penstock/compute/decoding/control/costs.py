@@ -124,7 +124,7 @@ class Asking:
         """Of `num_seqs` sequences; asking took so long. `is_probe`: the others were left out to try one."""
         if self.is_reading and not self.num_asked:
             self.more_s = seconds
-        elif self.num_asked:
+        if self.num_asked:
             weight = 1 - exp((self._asked_at - step) / min(max(step, OFFERS_STEPS[0]), OFFERS_STEPS[1]))
             num_able = self.num_asked if is_probe else max(self.num_asked, num_seqs)
             for shares, count in ((self._shares, self.num_asked), (self._all_shares, num_able)):
@@ -132,6 +132,8 @@ class Asking:
             self._asked_at = step
             usual_s = min(seconds, (1 + MAX_MISSED) * (self.seconds or seconds))
             self.more_s = max((seconds if self._asks_new else usual_s) - self.seconds, 0.0)
+            if self._asks_new and usual_s >= self.seconds:  # reading is not what asking usually takes
+                return
             seconds = usual_s
             self.seconds = low_mean(self.seconds, seconds)
             if self.num_offered and 2 * self.num_asked >= num_seqs:  # so that what is common is shared, as it is while drafts are made

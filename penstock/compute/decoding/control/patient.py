@@ -12,10 +12,10 @@ until after a number of steps that doubles each time. Where none of any sequence
 ASK_SHARE of the time, or IDLE_SHARE if no drafts pay or hardly anything was offered of late. While anything is offered, the proposer is
 asked in each step, and afterwards after 1, 2, 4 steps and so on, or less often where asking takes long.
 
-**Lockstep**. Sequences that began together and have the same `max_tokens` end together, and so the prompts of the next ones are computed
-together, which takes less time. A single accepted draft parts them. So while they are in lockstep, offers are only counted, and probes are
-rarer, until drafts and asking for them promise to add PARTING_GAIN to the speed, or more where few have any: a guess from few is less
-certain.
+**Lockstep**. Sequences that began together and were given the same `max_tokens` end together, and so the prompts of the next ones are
+computed together, which takes less time. A single accepted draft parts them. So while they are in lockstep, offers are only counted, and
+probes are rarer, until drafts and asking for them promise to add PARTING_GAIN to the speed, or more where few have any: a guess from few is
+less certain.
 
 **What drafts may lose** (`_observe`). Whatever was expected, each step with drafts is compared with the plain steps that would have yielded
 its tokens. What it took longer is spent from a budget of MAX_LOSS_SHARE of the time, and so is the time of asking; without budget there are
@@ -46,7 +46,7 @@ BACKOFF = 8, 128  # steps without drafts for a sequence whose drafts do not pay:
 PROBE_WAIT, PROBE_DRAFTS = (8, 512), 4  # steps between two probes while no drafts pay: at first, and at most; drafts that are to come true
 PARTING_PROBE_WAIT = 512, 4096  # the same for sequences in lockstep, which a probe parts
 PROBE_FADE = 0.5  # weight of drafts that did not come true, once those of a probe have
-LOSS_PAUSE = 32, 1024  # steps without drafts once the budget for losses is spent: at least, at most
+LOSS_PAUSE = 32, 1024  # steps without drafts once the budget for losses is spent: where it is not known what it earns, and at most
 LENT_PAUSE = 4096  # at most, where it was spent on showing the proposer what it had missed
 ODD, MAX_ODD = 1.5, 2  # a step that takes so many times what it should was disturbed by something else; so many in a row
 STAKE = 0.5  # time of a step that it holds then
@@ -103,6 +103,7 @@ class Patient:
     _probe_wait: int = PROBE_WAIT[0]
     _probe_waits: tuple[int, int] = PROBE_WAIT  # as it is after a failure: at least, and at most
     _probing: int | None = None  # the sequence that probes: tries drafts in this step, which the next one verifies
+    _read_by_probe: int | None = None  # a sequence that probes as soon as the proposer has read it
     _may_part: bool = False  # sequences in lockstep
     _could_part: bool = False  # these, if drafts were as likely and as dear as was thought at first
     _is_counting: bool = False  # offers are not taken
@@ -159,12 +160,13 @@ class Patient:
             self._costs.observe_drafts(load, seconds)
             if self._losses.left_s < 0:
                 self._call_in(self._lent_s)
+                self._pause()
         elif self._is_settled:  # others find cold caches
             self._costs.observe_plain(load, seconds, self._computing_s)
             self._sample_due, self._sample_period = self._step + self._sample_period, min(2 * self._sample_period, SAMPLE_PERIOD[1])
             plain_s = self._costs.plain_s(load)
-            self._losses.earn_from(plain_s, SAVED_LOSS_STEPS * plain_s, WON_STEPS * plain_s, -MAX_OWED_STEPS * plain_s)
-            self._showing.earn_from(plain_s, SAVED_SHOW_STEPS * plain_s)
+            self._losses.earn_from(plain_s, SAVED_LOSS_STEPS, WON_STEPS, MAX_OWED_STEPS, MAX_LENT_STEPS)
+            self._showing.earn_from(plain_s, SAVED_SHOW_STEPS)
 
     def record_verified(self, seq_id: int, path: Sequence[int], depth: int) -> None:
         self._num_accepted += len(path)
@@ -199,8 +201,10 @@ class Patient:
 
     def _chosen(self, seq_ids: Sequence[int]) -> list[int]:
         known, most, count = self._seqs, self._limit, len(seq_ids)
+        if self._read_by_probe is not None and self._read_by_probe in seq_ids:
+            return self._probe(seq_ids, seq_ids.index(self._read_by_probe))
         if self._step >= self._probe_due and (self._could_part if self._is_counting else self._may_probe()):
-            return self._probe(seq_ids)
+            return self._probe(seq_ids, self._step % count)
         if not most and not self._is_counting:
             return [0] * count
         most = max(most, 1)  # to be counted
@@ -216,9 +220,9 @@ class Patient:
         """Whether drafts would pay if all came true and were no dearer than the model says, though by what is known they do not."""
         return not self._limit and self._model_price < 1
 
-    def _probe(self, seq_ids: Sequence[int]) -> list[int]:
+    def _probe(self, seq_ids: Sequence[int], place: int) -> list[int]:
         """What each may have in a step in which one of them tries a few drafts, against all that is known."""
-        limits, place = [0] * len(seq_ids), self._step % len(seq_ids)
+        limits = [0] * len(seq_ids)
         limits[place], self._probing = self.max_drafts, seq_ids[place]
         self._probe_waits = PARTING_PROBE_WAIT if self._is_counting else PROBE_WAIT
         self._probe_due, self._is_counting = self._step + self._probe_wait, False
@@ -245,6 +249,10 @@ class Patient:
         return min(seq.limit, self._limit) or int(self._step >= seq.rests_until)
 
     def record_proposal(self, seq_id: int, num_drafts: int | None) -> None:
+        if self._is_counting and num_drafts is None:
+            num_drafts = 1  # it will have some, but nobody waits for it
+        if num_drafts is not None and seq_id == self._read_by_probe:
+            self._read_by_probe = None
         self._asking.record(seq_id, num_drafts)
         if num_drafts and not self._is_counting:
             seq = self._seqs.get(seq_id)
@@ -258,6 +266,8 @@ class Patient:
         load, asking, wait = self._load, self._asking, 0  # steps that are not observed
         num_seqs, num_verified = (load.num_seqs, load.num_drafts) if load is not None else (0, 0)
         asking.end_step(self._step, self._sure, drafting_s, num_seqs, self._probing is not None)
+        if asking.is_reading and self._probing is not None:
+            self._read_by_probe = self._probing
         if asking.is_reading or (asking.num_offered and not self._is_counting):
             self._lent_s += asking.more_s
             self._next_wait = 1
@@ -271,12 +281,17 @@ class Patient:
         self._is_counting = self._declines = False
 
     def _call_in(self, lent_s: float) -> None:
-        """No drafts are to come that could repay so much of what was lent for them. Without budget there are none for a while."""
+        """No drafts are to come that could repay so much of what was lent for them."""
+        if not lent_s:
+            return
         self._lent_s -= lent_s
-        self._losses.owe(lent_s, MAX_LENT_STEPS)
+        self._losses.owe(lent_s)
         if self._losses.left_s < 0:
-            steps = self._losses.steps_to(STAKE)
-            self._pauses_until = self._step + min(max(steps, LOSS_PAUSE[0]), LENT_PAUSE)
+            self._pause()
+
+    def _pause(self) -> None:
+        steps = self._losses.steps_to(STAKE)
+        self._pauses_until = self._step + min(max(steps, LOSS_PAUSE[0]), LENT_PAUSE)
 
     def _wait(self) -> int:
         """Steps before the proposer is asked again, or a sequence may probe."""
@@ -300,8 +315,9 @@ class Patient:
     def forget(self, seq_id: int) -> None:
         self._seqs.pop(seq_id, None)
         share = self._asking.forget(seq_id)
-        if share and self._lent_s:
-            self._call_in(share * self._lent_s)
+        self._call_in(share * self._lent_s)
+        if seq_id == self._read_by_probe:  # it ended before it was read
+            self._read_by_probe, self._probe_wait = None, min(2 * self._probe_wait, self._probe_waits[1])
 
     def _prior(self, sure: bool) -> list[float]:
         return [PRIOR_RATES[sure and self._asking.share(sure) < SELDOM]] * self.max_drafts

@@ -9,7 +9,7 @@ from penstock.core.drafting import depths
 from penstock.core.message import message
 
 MAX_KV_TOKENS = 1_000_000_000  # upper limit of a proposer's option kv_tokens
-MAX_ROWS = 512  # of prompts, per step of an auxiliary model; longer ones take several steps
+MAX_ROWS = 512  # of what was missed, per step of an auxiliary model; more takes several
 
 
 @message
@@ -62,6 +62,24 @@ class BlockTables:
     @property
     def num_free(self) -> int:
         return self._num_blocks - self._num_used + len(self._returned)
+
+
+def pieces(lacking: Sequence[int], most: int = MAX_ROWS) -> list[list[tuple[int, int]]]:
+    """The steps, of `most` rows at most, after which what each sequence still lacks fits into one step: (sequence, rows) of each. Those
+    that lack the least are read first; each has a row left, and those that lack no more than an equal share have all of theirs."""
+    surplus, share = sum(lacking) - most, max(1, most // max(1, len(lacking)))
+    steps: list[list[tuple[int, int]]] = []
+    room = 0
+    for seq in sorted([seq for seq, count in enumerate(lacking) if count > share], key=lambda seq: lacking[seq]):
+        left = lacking[seq] - 1
+        while left > 0 and surplus > 0:
+            if not room:
+                steps.append([])
+                room = most
+            count = min(left, surplus, room)
+            steps[-1].append((seq, count))
+            left, surplus, room = left - count, surplus - count, room - count
+    return steps
 
 
 def make_batch(rows: Sequence[SeqRows], block_size: int, logit_rows: Sequence[int], inputs: Mapping[str, Array] | None = None,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.compute.arrays import Array
-from penstock.compute.decoding.propose.block_tables import MAX_KV_TOKENS, MAX_ROWS, BlockTables, SeqRows, make_batch
+from penstock.compute.decoding.propose.block_tables import MAX_KV_TOKENS, BlockTables, SeqRows, make_batch, pieces
 from penstock.compute.decoding.propose.contract import MAX_DRAFTS, Draftable, Drafts, Host
 from penstock.core.needs import Needs
 from penstock.core.registry import check_ranges
@@ -74,19 +74,20 @@ class DraftModel:
         return self._tables.grow(row.seq_id, num_tokens) is not None
 
     def _catch_up(self, rows: Sequence[Draftable]) -> list[Draftable]:
-        """Computes all but the last token of sequences that lack more tokens than an equal share of MAX_ROWS rows, such as new prompts: of
-        one after another, and of no more than MAX_ROWS tokens, since everybody's step waits for it. Returns those that lack no more."""
-        ready, num_left, share = [], MAX_ROWS, max(1, MAX_ROWS // max(1, len(rows)))
-        for row in rows:
-            computed = self._computed[row.seq_id]
-            if len(row.tokens) - len(computed) > share and num_left:
-                tokens = row.tokens[len(computed) : min(len(computed) + num_left, len(row.tokens) - 1)]
-                self._compute([SeqRows(tokens, len(computed), self._tables.of(row.seq_id))], [])
-                computed.extend(tokens)
-                num_left -= len(tokens)
-            if len(row.tokens) - len(computed) <= share:
-                ready.append(row)
-        return ready
+        """Computes what sequences lack, such as new prompts, but for what one step more can compute, and in one step: everybody waits for
+        it. Returns the sequences that lack no more than that."""
+        steps = pieces([len(row.tokens) - len(self._computed[row.seq_id]) for row in rows])
+        if not steps:
+            return list(rows)
+        seqs = []
+        for place, count in steps[0]:
+            row, computed = rows[place], self._computed[rows[place].seq_id]
+            tokens = row.tokens[len(computed) : len(computed) + count]
+            seqs.append(SeqRows(tokens, len(computed), self._tables.of(row.seq_id)))
+            computed.extend(tokens)
+        self._compute(seqs, [])
+        reading = {place for step in steps[1:] for place, _ in step}
+        return [row for place, row in enumerate(rows) if place not in reading]
 
     def _step(self, rows: Sequence[Draftable], drafts: dict[int, list[int]], depth: int) -> list[int]:
         """The next draft of each sequence; each has `depth` drafts so far. The first step also computes the tokens that the cache lacks."""

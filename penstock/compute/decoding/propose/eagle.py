@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from penstock.compute.arrays import Array
-from penstock.compute.decoding.propose.block_tables import MAX_KV_TOKENS, MAX_ROWS, BlockTables, SeqRows, make_batch
+from penstock.compute.decoding.propose.block_tables import MAX_KV_TOKENS, BlockTables, SeqRows, make_batch, pieces
 from penstock.compute.decoding.propose.confidence import soften_sampled
 from penstock.compute.decoding.propose.contract import MAX_DRAFTS, Draftable, Drafts, Host
 from penstock.compute.models.heads import eagle
@@ -132,31 +132,26 @@ class Eagle:
 
     def _start_trees(self, rows: Sequence[Draftable], fresh: dict[int, Array]) -> dict[int, Tree]:
         """Runs the head on the `fresh` states, up to each sequence's last token. Returns trees of one level: the likeliest next tokens."""
-        seqs: list[SeqRows] = []
-        states: list[Array] = []
-        last_rows: list[int] = []
-        for row in rows:
-            span, left = self._spans[row.seq_id], fresh[row.seq_id]
-            while len(left) > max(1, MAX_ROWS // len(rows)):
-                count = min(MAX_ROWS, len(left) - 1)
-                self._step([self._next_rows(row, count)], left[:count], [], [])
-                span.end, left = span.end + count, left[count:]
-            seqs.append(self._next_rows(row, len(left)))
-            states.append(left)
-            span.end += len(left)
-            last_rows.append((last_rows[-1] if last_rows else -1) + len(left))
         if not rows:
             return {}
-        hidden, found = self._step(seqs, np.concatenate(states), last_rows, rows)
+        for step in pieces([len(fresh[row.seq_id]) for row in rows]):
+            self._step(*self._take([(rows[place], count) for place, count in step], fresh), [], [])
+        last_rows = np.cumsum([len(fresh[row.seq_id]) for row in rows]) - 1
+        hidden, found = self._step(*self._take([(row, len(fresh[row.seq_id])) for row in rows], fresh), last_rows.tolist(), rows)
         trees = {row.seq_id: Tree(row.room, hidden[last]) for row, last in zip(rows, last_rows, strict=True)}
         for row, children in zip(rows, found, strict=True):
             trees[row.seq_id].add(-1, children)
         return trees
 
-    def _next_rows(self, row: Draftable, count: int) -> SeqRows:
-        """The next `count` rows with which a sequence's span grows."""
-        span = self._spans[row.seq_id]
-        return SeqRows(row.tokens[span.end + 1 : span.end + 1 + count], span.end - span.begin, self._tables.of(row.seq_id))
+    def _take(self, counts: Sequence[tuple[Draftable, int]], fresh: dict[int, Array]) -> tuple[list[SeqRows], Array]:
+        """The next so many rows of each sequence, by which its span grows, and their states, which leave `fresh`."""
+        seqs, states = [], []
+        for row, count in counts:
+            span, left = self._spans[row.seq_id], fresh[row.seq_id]
+            seqs.append(SeqRows(row.tokens[span.end + 1 : span.end + 1 + count], span.end - span.begin, self._tables.of(row.seq_id)))
+            states.append(left[:count])
+            span.end, fresh[row.seq_id] = span.end + count, left[count:]
+        return seqs, np.concatenate(states)
 
     def _expand(self, rows: Sequence[Draftable], trees: dict[int, Tree], num_chosen: dict[int, int]) -> None:
         """Adds children to the last `num_chosen` drafts in `expanded` of each tree, by one step over all drafts in `expanded`."""

@@ -19,24 +19,25 @@ class Served:
     def __init__(self, num_drafts: int, right: float, dearer: float = 1.0, piece_s: float = inf) -> None:
         self.controller = Patient(FIXED + ROW * np.arange(600), num_drafts)
         self._skip = Skip(self.controller)
-        self._random, self._right, self._dearer, self._piece_s = random.Random(1), right, dearer, piece_s
+        self._random, self.right, self._dearer, self._piece_s = random.Random(1), right, dearer, piece_s
+        self.fixed, self.in_lockstep, self.num_asked = FIXED, False, 0
         self.drafts: dict[int, int] = {}
         self.now = self.plain_s = 0.0
 
     def step(self, seqs: list[int], prompt_s: float, ask_s: dict[int, float], rooms: dict[int, int]) -> dict[int, int]:
         """`prompt_s`: of a prompt that is computed beside them, `ask_s`: for asking for each, `rooms`: the most drafts of each. Returns the
         number of tokens of each."""
-        drafted, same_s = sum(self.drafts.values()), FIXED + ROW * len(seqs)
+        drafted, same_s = sum(self.drafts.values()), self.fixed + ROW * len(seqs)
         is_skipped = self._skip.left > 0
         if is_skipped:
             self._skip.left -= 1
         else:
             self._skip.end()
-            self.controller.begin_step(self.now, StepLoad(len(seqs), drafted, 1000 * len(seqs), not prompt_s))
+            self.controller.begin_step(self.now, StepLoad(len(seqs), drafted, 1000 * len(seqs), not prompt_s, self.in_lockstep))
         found = {}
         for seq in seqs:
             count, most = 0, self.drafts.pop(seq, 0)
-            while count < most and self._random.random() < self._right:
+            while count < most and self._random.random() < self.right:
                 count += 1
             if most:
                 self.controller.record_verified(seq, range(count), most)
@@ -50,6 +51,7 @@ class Served:
 
     def _propose(self, seqs: list[int], took_s: float, ask_s: dict[int, float], rooms: dict[int, int]) -> None:
         limits, asking_s = self.controller.limits(seqs, 0), 0.0
+        self.num_asked += limits is not None
         for seq, limit in zip(seqs, limits.max_drafts if limits else (), strict=False):
             if (room := min(limit, rooms[seq])) > 0:
                 asking_s += min(ask_s[seq], self._piece_s)
@@ -102,3 +104,48 @@ def test_losses_count_where_a_prompt_is_in_every_second_step(dearer: float, leas
             served.now = served.plain_s = 0.0
         served.step(seqs, prompt_s, dict.fromkeys(seqs, 1e-5), dict.fromkeys(seqs, 99))
     assert served.plain_s / served.now > least
+
+
+def test_a_debt_of_long_steps_is_no_more_of_short_ones() -> None:
+    """Many with short answers end, and one remains, for whom drafts pay."""
+    served, many = Served(4, 0.9), list(range(32))
+    for _ in range(6):
+        ask_s = dict.fromkeys(many, 1.0) | {-1: 1e-5}
+        for _ in range(6):
+            served.step(many, 0.0, ask_s, dict.fromkeys(many, 5))
+        for seq in many:
+            served.forget(seq)
+        many = [seq + 32 for seq in many]
+    served.fixed = FIXED / 10
+    for _ in range(5000):
+        served.step([-2], 0.0, {-2: 1e-5}, {-2: 99})
+    served.now = served.plain_s = 0.0
+    for _ in range(1000):
+        served.step([-2], 0.0, {-2: 1e-5}, {-2: 99})
+    assert served.plain_s > 1.2 * served.now
+
+
+def test_a_probe_goes_on_until_the_proposer_has_read_its_prompt() -> None:
+    """Drafts were worthless, and become right: by then others have come, whose prompts take several steps to read."""
+    served, seqs = Served(6, 0.0, piece_s=0.02), list(range(7))
+    for _ in range(300):
+        served.step(seqs, 0.0, dict.fromkeys(seqs, 1e-3), dict.fromkeys(seqs, 99))
+    for seq in seqs:
+        served.forget(seq)
+    served.right, seqs = 0.95, [seq + 7 for seq in seqs]
+    ask_s = dict.fromkeys(seqs, 0.1) | {-1: 1e-3}
+    for _ in range(3000):
+        served.step(seqs, 0.0, ask_s, dict.fromkeys(seqs, 99))
+    served.now = served.plain_s = 0.0
+    for _ in range(1000):
+        served.step(seqs, 0.0, ask_s, dict.fromkeys(seqs, 99))
+    assert served.plain_s > 1.5 * served.now
+
+
+def test_prompts_are_not_read_in_every_step_only_to_be_counted() -> None:
+    served, seqs = Served(6, 0.3, piece_s=0.02), list(range(32))
+    served.in_lockstep = True
+    ask_s = dict.fromkeys(seqs, 0.2) | {-1: 2e-3}
+    for _ in range(1500):
+        served.step(seqs, 0.0, ask_s, dict.fromkeys(seqs, 99))
+    assert served.plain_s > 0.96 * served.now and served.num_asked < 60

@@ -1,4 +1,5 @@
 """The drafts of another model are what it would say itself, whatever became of its earlier ones."""
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -7,7 +8,7 @@ import pytest
 from penstock import LLM, SamplingParams
 from penstock.compute.backends.contract import KVLayout
 from penstock.compute.backends.reference.backend import Reference
-from penstock.compute.decoding.propose.block_tables import MAX_ROWS
+from penstock.compute.decoding.propose import block_tables, draft_model
 from penstock.compute.decoding.propose.contract import Draftable
 from penstock.compute.decoding.propose.draft_model import DraftModel
 from penstock.compute.models.decoder import build
@@ -70,15 +71,16 @@ def test_after_drafts_were_accepted_or_not(llm, proposer, num_right):
     assert drafts(proposer, (0, tokens)) == [says(llm, tokens)]
 
 
-def test_sequences_that_were_left_out_catch_up(llm, proposer):
+def test_sequences_that_were_left_out_catch_up(llm, proposer, monkeypatch):
     """Long ones in several steps, while others have drafts."""
+    monkeypatch.setattr(draft_model, "pieces", partial(block_tables.pieces, most=128))
     tokens = [token % 250 for token in range(3, 20)]
     drafts(proposer, (0, tokens))
-    tokens += [token * 7 % 250 for token in range(MAX_ROWS + 160)]
-    found = proposer.propose([Draftable(0, tokens, 1, K), *(Draftable(seq_id, [3, 4], 1, K) for seq_id in (1, 2, 3))])
-    assert [each.is_reading for each in found] == [True, False, False, False]
-    assert [each.tokens for each in found] == [(), *[says(llm, [3, 4])] * 3]
-    assert drafts(proposer, (0, tokens), (1, [3, 4])) == [says(llm, tokens), says(llm, [3, 4])]
+    tokens += [token * 7 % 250 for token in range(400)]
+    for others in ([3, 4], [3, 4, 5], [3, 4, 5, 6]):
+        found, other = proposer.propose([Draftable(0, tokens, 1, K), Draftable(1, others, 1, K)])
+        assert other.tokens == says(llm, others) and bool(found.tokens) is not found.is_reading is (len(others) < 4)
+    assert found.tokens == says(llm, tokens)
 
 
 def test_one_that_comes_back_is_another(llm, proposer):

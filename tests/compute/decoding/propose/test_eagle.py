@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.compute.decoding.propose import eagle
+from penstock.compute.decoding.propose import block_tables
 from penstock.compute.decoding.propose.confidence import SAMPLED_SCALE
 from penstock.compute.decoding.propose.contract import Draftable, Drafts
 from penstock.compute.decoding.propose.eagle import Eagle
@@ -147,13 +147,14 @@ def test_a_sequence_that_draws_gets_a_broader_tree() -> None:
     assert set(paths(greedy)) == set(best(stories[1].pairs(0, 20), 6))
 
 
-@pytest.mark.parametrize(("count", "size"), [(1, 1500), (3, 400)])
-def test_long_prompts_are_read_in_pieces(count: int, size: int) -> None:
-    host, stories = Host(), [Story(10 + i) for i in range(count)]
+@pytest.mark.parametrize(("count", "size", "steps"), [(1, 1500, 2), (3, 400, 2), (60, 11, 1)])
+def test_long_prompts_are_read_in_pieces(count: int, size: int, steps: int) -> None:
+    host, stories = Host(kv_tokens=8192), [Story(10 + i) for i in range(count)]
     eager = Eagle(thorough(), host)
     for story, drafts in zip(stories, eager.propose([story.row(0, size) for story in stories]), strict=True):
         assert set(paths(drafts)) == set(best(story.pairs(0, size), 6))
-    assert max(len(batch.tokens) for batch in host.aux.batches) <= eagle.MAX_ROWS
+    read = [len(batch.tokens) for batch in host.aux.batches if batch.parents is None]
+    assert max(read) <= block_tables.MAX_ROWS and len(read) == steps + 1
 
 
 @pytest.mark.parametrize("seed", range(20))
