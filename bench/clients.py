@@ -117,8 +117,8 @@ class Turns:
             if asker.name == Ours.name:
                 raise
             self.askers.remove(asker)
-            asker.close()
             self.missing[asker.name] = f"{type(error).__name__}: {error}; {last_line(folder / 'log')}"
+            asker.close()
             return None
 
     def close(self) -> None:
@@ -176,7 +176,7 @@ def open_turns(args: argparse.Namespace, folder: Path) -> Turns:
 
 
 def report(runs: list[Run], turns: Turns, args: argparse.Namespace, finished: bool) -> None:
-    """Prints it, and keeps it with --record: beside what other clients, or an unfinished run, said that day."""
+    """Prints it, and keeps it with --record: beside what other clients, or a run that not all of them finished, said that day."""
     rivals, served = ratios(runs, Ours.name), over_server(runs)
     agreed = agreement(served, Ours.name)
     for load in served:
@@ -191,7 +191,9 @@ def report(runs: list[Run], turns: Turns, args: argparse.Namespace, finished: bo
     for each in result["apart"]:
         print("apart: {load}, {client}: {measure} {ratio:.3f}".format(**each))
     if args.record and runs:
-        others = named(make_parser().others(args, ("load", "rounds"))) + ("" if finished else "-unfinished")
+        failed = [name for name in result["clients"] if name in turns.missing]
+        way = {**make_parser().others(args, ("load", "rounds")), **({"failed": failed} if failed else {})}
+        others = named(way) + ("" if finished else "-unfinished")
         path = RESULTS / f"{today()[:10]}-{slug(processor().model)}-clients{others}.json"
         write(result, place_of(result, path, ("clients",)))
     print(json.dumps(result))

@@ -196,7 +196,7 @@ def main() -> None:
             if args.record:  # case by case: what fails later takes nothing with it
                 of = Path(args.model).name + named(parser.others(args, WAY))
                 path = RESULTS / f"{today()[:10]}-{slug(processor().model)}-explain_gains-{of}.json"
-                report = keep_rows(report, path, WAY, lambda row: row["case"], judgement)
+                report = keep_rows(report, path, ("model", *WAY), lambda row: row["case"], judgement)
     print(json.dumps(report))
 
 

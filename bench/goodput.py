@@ -25,7 +25,7 @@ from typing import Any
 
 from versus.arguments import RECORD, Parser, Refused, amount, listed, said, whole
 from versus.engines import check_engine
-from versus.record import RESULTS, named, slug, today, write
+from versus.record import RESULTS, named, place_of, slug, today, write
 
 from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError
@@ -292,7 +292,7 @@ def main() -> None:
             "ttft_times": args.ttft_times, "tpot_times": args.tpot_times, "seed": args.seed, "took_s": time.time() - began, **found}
     if args.record:
         of = Path(args.model).name + ("-twin" if args.twin else "") + named(parser.others(args, WAY))
-        write(told, RESULTS / f"{today()[:10]}-{slug(processor().model)}-goodput-{of}.json")
+        write(told, place_of(told, RESULTS / f"{today()[:10]}-{slug(processor().model)}-goodput-{of}.json", ("model",)))
     print(json.dumps(told))
 
 

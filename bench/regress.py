@@ -121,10 +121,10 @@ def why_not(was: Was, chosen: Options, deep: bool, threads: int) -> str | None:
     row = was.row
     if row.model not in chosen.model:
         return "its model is not among those that --model names, or that are found"
-    if row.format not in chosen.formats:
-        return "its format is not among --formats"
     if row.file and converted(chosen.models, row.model, f"llamacpp-{row.file}") is None:
         return f"{row.model} is not among --models as {row.file}"
+    if row.format not in chosen.formats:
+        return "its format is not among --formats"
     if was.record.threads != threads:
         return f"recorded with {was.record.threads} threads, and there are {threads} processors"
     return None if deep or row.size <= MAX_ROUNDS_OF.get(row.question, row.size) else "it takes long: --deep measures it"

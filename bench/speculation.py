@@ -35,7 +35,7 @@ from drafts.switch import Switch
 from drafts.turns import Ask, Ran, run
 from versus.arguments import RECORD, Parser, amount, new_folder, said, text_file, whole
 from versus.engines import check_engine, check_words
-from versus.record import RESULTS, digest, keep_rows, slug, today
+from versus.record import RESULTS, digest, keep_rows, named, slug, today
 
 from penstock.compute.decoding.control import controllers
 from penstock.compute.models.load.hub import Source
@@ -172,10 +172,10 @@ def measure(model: str, workloads: dict[str, prompts.Asks], concurrency: int, ar
 def keep(record: dict[str, Any], path: Path) -> None:
     """With the rows of the file at `path` that this run did not measure, if that was made in the same way."""
     way = [name for name in record if name not in ("date", "rows")]
-    keep_rows(record, path, way, named, lambda rows: {"rows": sorted(rows, key=lambda row: row["concurrency"])})
+    keep_rows(record, path, way, key, lambda rows: {"rows": sorted(rows, key=lambda row: row["concurrency"])})
 
 
-def named(row: dict[str, Any]) -> tuple[str, str, int]:
+def key(row: dict[str, Any]) -> tuple[str, str, int]:
     return row["workload"], row["propose"], row["concurrency"]
 
 
@@ -323,6 +323,7 @@ def of(args: argparse.Namespace) -> str:
     others += "" if args.threads is None else f"-threads-{args.threads}"
     others += "" if args.backend == AUTO else f"-{slug(args.backend)}"
     others += "" if args.draft_control == controllers.PATIENT else f"-{args.draft_control}"
+    others += named(make_parser().others(args, ("rounds", "restarts")))
     return f"{Path(args.echo or args.model).name}-{args.quant}{others}"
 
 

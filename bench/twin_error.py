@@ -219,15 +219,15 @@ def main() -> None:
             "bench": "twin_error", "model": args.model, "machine": processor().model, "python": platform.python_version(),
             **{name: getattr(args, name) for name in WAY}, "goals": GOALS, "rows": rows, "kept": kept(rows)}
         if args.record:  # trace by trace: what fails later takes nothing with it
-            others = named({name: report[name] for name in WAY if report[name] != parser.get_default(name)})
-            report = keep(report, RESULTS / f"{today()[:10]}-{slug(processor().model)}-twin_error-{Path(args.model).name}{others}.json")
+            of = Path(args.model).name + named(parser.others(args, WAY))
+            report = keep(report, RESULTS / f"{today()[:10]}-{slug(processor().model)}-twin_error-{of}.json")
     inner.loop.stop()
     print(json.dumps(report))
 
 
 def keep(report: dict[str, Any], path: Path) -> dict[str, Any]:
     """With rows of other traces and loads that were measured in the same way the same day."""
-    return keep_rows(report, path, WAY, lambda row: (row["trace"], row["load"]), lambda rows: {"kept": kept(rows)})
+    return keep_rows(report, path, ("model", *WAY), lambda row: (row["trace"], row["load"]), lambda rows: {"kept": kept(rows)})
 
 
 def kept(rows: list[dict[str, Any]]) -> dict[str, dict[str, str]]:

@@ -28,15 +28,17 @@ def drawn() -> float:
 
 @contextmanager
 def sampling(read: Callable[[], float] = drawn) -> Iterator[Sampled]:
-    """While the body runs, until the first failure."""
+    """While the body runs, at least once, until the first failure."""
     found, done = Sampled(), threading.Event()
 
     def sample() -> None:
-        while not (done.is_set() or found.failure):
+        while not found.failure:
             try:
                 found.watts.append(read())
             except (OSError, subprocess.SubprocessError, ValueError, LookupError) as error:
                 found.failure = f"{type(error).__name__}: {error}"
+            if done.is_set():
+                break
 
     sampler = threading.Thread(target=sample)
     sampler.start()

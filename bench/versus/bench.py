@@ -59,7 +59,7 @@ def contests(place: Place, formats: Sequence[str], say: Say) -> list[tuple[int, 
     """Bits of a weight and, where engines read one GGUF file, its format."""
     found = {(ours.bits_of(format), format if format in ours.FILES else "") for format in formats}
     gone = {file for _, file in found if file and place.file(file) is None}
-    if gone and place.models is not None:
+    if gone:
         say(f"{place.shape.model} is not there as {', '.join(sorted(gone))}, so without")
     return sorted((each for each in found if each[1] not in gone), key=lambda each: (-each[0], each[1]))
 

@@ -1,6 +1,7 @@
 """The options that the benchmarks share."""
 import argparse
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,9 +50,9 @@ def measuring(made: Parser) -> None:
     """What is asked of ours alone too."""
     made.add_argument("--model", type=listed(said),
                       help=f"models or paths, comma-separated; default: those of {','.join(MODELS)} that are found")
-    made.add_argument("--formats", type=listed(one_of(ALL)), default=",".join(ALL),
-                      help="weight formats of ours, and so the bit widths of the rivals, or GGUF files that llama.cpp reads too; "
-                           "default: %(default)s")
+    made.add_argument("--formats", type=listed(one_of(ALL)),
+                      help=f"weight formats of ours, and so the bit widths of the rivals, or GGUF files that llama.cpp reads too; "
+                           f"default: {','.join(FORMATS)}, and those of {','.join(FILES)} that are found")
     made.add_argument("--rounds", type=whole(), default=5, help="rounds in which each measures each point once; default: %(default)s")
     made.add_argument("--deep-rounds", type=whole(), default=1,
                       help="rounds of decode beyond 4,096 tokens of context; default: %(default)s")
@@ -63,13 +64,18 @@ def measuring(made: Parser) -> None:
 def options(args: argparse.Namespace) -> Options:
     """Raises UsageError for fields that EngineConfig has not."""
     models = args.models or (args.rivals / "models" if args.rivals else None)
+    model = models_to_run(args.model, models)
+    formats = args.formats or (*FORMATS, *(format for format in FILES if having(model, models, format)))
     return Options(
-        models, args.rivals, models_to_run(args.model, models), tuple(args.formats), tuple(args.engines), args.rounds, args.deep_rounds,
-        args.threads, engine_fields(args.ours), args.logs, args.record)
+        models, args.rivals, model, tuple(formats), tuple(args.engines), args.rounds, args.deep_rounds, args.threads,
+        engine_fields(args.ours), args.logs, args.record)
 
 
 def check(chosen: Options) -> None:
-    """Raises PenstockError for a model that there is none of, and for what ours cannot be asked for."""
+    """Raises PenstockError for a model that there is none of, for a file that no model has, and for what ours cannot be asked for."""
+    for format in FILES:
+        if format in chosen.formats and not having(chosen.model, chosen.models, format):
+            raise UsageError(f"--formats {format}: --models has no {' or '.join(f'{model}.llamacpp-{format}' for model in chosen.model)}")
     for model in chosen.model:
         shape = open_shape(model, chosen.models)
         for format in chosen.formats:
@@ -87,6 +93,11 @@ def models_to_run(given: list[str] | None, models: Path | None) -> tuple[str, ..
     if given:
         return tuple(given)
     return tuple(name for name in MODELS if name == "brook" or (models is not None and (models / name).is_dir()))
+
+
+def having(model: Sequence[str], models: Path | None, format: str) -> list[str]:
+    """Those that are there as a file of this format."""
+    return [each for each in model if converted(models, each, f"llamacpp-{format}") is not None]
 
 
 def engine_fields(text: str) -> tuple[tuple[str, Any], ...]:

@@ -54,14 +54,14 @@ def read(text: str) -> Record:
 
 def keep(record: Record, folder: Path = RESULTS, say: Callable[[str], None] = lambda line: None) -> Path:
     """What the day's earlier runs that were measured in the same way found at other points, of other models or bits, stays; so does what
-    they measured beside rivals and this one alone, which is said."""
+    they measured beside rivals, where this one has ours alone, and its rows are kept beside theirs, which is said."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / record.file_name
     if path.exists():
         earlier = read(path.read_text(encoding="utf-8"))
         left = alone(earlier, record)
         for row in {row.contest: row for row in record.rows if row.contest in left}.values():
-            say(f"{row.model} {row.point}, {row.file or f'{row.bits} bits'}: not kept, since the day's earlier record is beside rivals")
+            say(f"{row.model} {row.point}, {row.file or f'{row.bits} bits'}: kept apart, since the day's earlier record is beside rivals")
         record = after(earlier, record)
     write(record.as_json(), path)
     return path
@@ -98,12 +98,13 @@ def write(told: Mapping[str, Any], path: Path) -> None:
 
 def after(earlier: Record, later: Record) -> Record:
     """Both, with the later one's word for what both ran: rows are compared with those of the same run alone. But where only the earlier one
-    has ours beside a rival, its word stays. Of runs that were measured in another way, the later one alone."""
+    has ours beside a rival, its rows stay, before the later one's. Of runs that were measured in another way, the later one alone."""
     if not alike(earlier, later):
         return later
-    fresh = tuple(row for row in later.rows if row.contest not in alone(earlier, later))
-    again = {row.contest for row in fresh}
-    rows = tuple(row for row in earlier.rows if row.contest not in again) + fresh
+    left = alone(earlier, later)
+    fresh = tuple(replace(row, alone=row.contest in left) for row in later.rows)
+    again, anew = {row.contest for row in fresh if not row.alone}, {row.key for row in fresh}
+    rows = tuple(row for row in earlier.rows if row.contest not in again and not (row.alone and row.key in anew)) + fresh
     ran = {(f"{row.model}, {row.engine} {row.format}", f", {row.point}") for row in fresh}
     failures = {name: told for name, told in earlier.failures.items() if not any(name.startswith(a) and name.endswith(b) for a, b in ran)}
     return replace(later, rows=rows, versions={**earlier.versions, **later.versions}, failures={**failures, **later.failures})

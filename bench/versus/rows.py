@@ -34,6 +34,7 @@ class Row:
     turns: tuple[tuple[float, ...], ...] = ()  # tokens/s of each, and the bandwidth measured around it
     file: str = ""  # GGUF format, where all engines of the run read one file
     computes: str = ""  # type whose rate bounds its products; "" in records that do not tell
+    alone: bool = False  # of a later run than that which the day's record has beside rivals: no verdict is of it
 
     @property
     def point(self) -> str:
@@ -133,7 +134,7 @@ class Verdict:
 
 def verdicts(rows: Iterable[Row]) -> list[Verdict]:
     """Of every row of ours that has a rival."""
-    listed = list(rows)
+    listed = [row for row in rows if not row.alone]
     found = []
     for ours in (row for row in listed if row.ours):
         rivals = [row for row in listed if not row.ours and row.contest == ours.contest]

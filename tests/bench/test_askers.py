@@ -94,7 +94,7 @@ def test_a_count_has_to_be_equal_and_what_one_does_not_tell_is_not_compared() ->
     assert lines[0].split() == ["ttft_mean", "e2e_mean"] and lines[2].split() == ["b", "-", "2.000"]
 
 
-def test_a_rival_that_fails_takes_no_part_any_more_and_ours_has_to(tmp_path: Path) -> None:
+def test_a_rival_that_fails_takes_no_part_any_more_and_ours_has_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Failing:
         def __init__(self, name: str) -> None:
             self.name = name
@@ -115,6 +115,12 @@ def test_a_rival_that_fails_takes_no_part_any_more_and_ours_has_to(tmp_path: Pat
     assert rival.closed and not own.closed
     with pytest.raises(RuntimeError):
         turns.ask(own, clients.NOWHERE, tmp_path / "b")
+    stuck = Failing("stuck")
+    monkeypatch.setattr(stuck, "close", lambda: own.ask(clients.NOWHERE, tmp_path / "a"))
+    turns.askers.append(stuck)
+    with pytest.raises(RuntimeError):
+        turns.ask(stuck, clients.NOWHERE, tmp_path / "c")
+    assert turns.askers == [own] and "ended" in turns.missing["stuck"]
 
 
 def test_nothing_is_recorded_where_nothing_was_measured(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,6 +131,16 @@ def test_nothing_is_recorded_where_nothing_was_measured(monkeypatch: pytest.Monk
     assert not kept
     clients.report(runs(1.0, 3.0), turns, args, True)
     assert len(kept) == 1 and kept[0].name.endswith("-clients.json")
+
+
+def test_what_clients_said_some_of_whom_failed_goes_beside(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(clients, "RESULTS", tmp_path)
+    args, whole = clients.make_parser().parse_args(["--record"]), runs(1.0, 3.0)
+    for found, missing in ((whole[:-1], {"theirs": "ended"}), (whole, {"other": "no path given"}), (whole[:3], {"theirs": "ended"})):
+        clients.report(found, clients.Turns([Ours()], missing), args, True)
+    told = {path.name.partition("-clients")[2]: len(json.loads(path.read_text())["runs"]) for path in tmp_path.iterdir()}
+    assert told == {".json": 6, "-failed-theirs.json": 3}
 
 
 def test_what_other_clients_or_half_a_run_said_goes_beside(

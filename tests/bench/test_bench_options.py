@@ -12,13 +12,15 @@ def chosen(*words):
 
 def test_ours_alone_runs_without_rivals():
     found = chosen()
-    assert found.rivals is None and found.model == ("brook",) and found.formats == ours.ALL
+    assert found.rivals is None and found.model == ("brook",) and found.formats == tuple(ours.FORMATS)
 
 
 def test_models_are_beside_the_rivals_unless_said(tmp_path):
     (tmp_path / "models" / "qwen3-0.6b").mkdir(parents=True)
+    (tmp_path / "models" / "qwen3-0.6b.llamacpp-Q8_0").touch()
     found = chosen("--rivals", str(tmp_path), "--ours", "max_num_batched_tokens=1024,prefix_cache=false")
     assert found.models == tmp_path / "models" and found.model == ("qwen3-0.6b", "brook")
+    assert found.formats == (*ours.FORMATS, "Q8_0")
     assert found.ours == (("max_num_batched_tokens", 1024), ("prefix_cache", False))
 
 

@@ -70,15 +70,18 @@ def test_a_days_later_run_of_a_file_leaves_the_earlier_ones_alone():
 def test_what_is_recorded_of_a_file_that_is_not_there_is_skipped(tmp_path):
     of_file = row("penstock", 60.0, format="Q8_0", file="Q8_0")
     was = regress.Was(of_file, Record("cpu_decode", "x", 2, "2026-01-01", (of_file,)))
-    chosen = SimpleNamespace(model=("m",), formats=("Q8_0",), models=tmp_path)
+    chosen = SimpleNamespace(model=("m",), formats=(), models=tmp_path)
     assert regress.why_not(was, chosen, False, 2) == "m is not among --models as Q8_0"
     (tmp_path / "m.llamacpp-Q8_0").touch()
+    chosen.formats = ("Q8_0",)
     assert regress.why_not(was, chosen, False, 2) is None
 
 
 def test_a_file_is_opened_before_anything_is_measured(tmp_path):
     words = ("--models", str(tmp_path), "--model", "brook", "--formats", "Q8_0")
-    check(options(parser("").parse_args(words)))  # there is none
+    for given in (words, words[2:]):
+        with pytest.raises(PenstockError, match="--models has no brook.llamacpp-Q8_0"):
+            check(options(parser("").parse_args(given)))
     (tmp_path / "brook.llamacpp-Q8_0").write_bytes(b"GGUF")
     with pytest.raises(PenstockError, match="brook.llamacpp-Q8_0"):
         check(options(parser("").parse_args(words)))

@@ -1,7 +1,9 @@
 """The benchmark of goodput asks for what it says it asks for."""
 import asyncio
+import json
 import sys
 from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -106,12 +108,14 @@ def test_prompts_that_warm_an_engine_are_not_those_of_its_capacity() -> None:
     assert len({ask.seed for crowd in crowds for ask in crowd}) == 3 * goodput.FULL
 
 
-def test_a_short_run_is_kept_beside_a_whole_one(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    names: list[str] = []
+def test_a_short_run_and_one_of_another_model_are_kept_beside_a_whole_one(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(goodput, "engines", lambda config, args: {})
     monkeypatch.setattr(goodput, "sweep", lambda made, args, runner: {"rows": []})
-    monkeypatch.setattr(goodput, "write", lambda told, path: names.append(path.name.partition("-goodput-")[2]))
-    for words in ([], ["--orders", "fcfs", "--loads", "1", "--seconds", "3"]):
+    monkeypatch.setattr(goodput, "check_engine", lambda config: None)
+    monkeypatch.setattr(goodput, "RESULTS", tmp_path)
+    for words in ([], ["--orders", "fcfs", "--loads", "1", "--seconds", "3"], ["--model", "a/brook"], []):
         monkeypatch.setattr(sys, "argv", ["goodput.py", "--record", *words])
         goodput.main()
-    assert names == ["brook.json", "brook-orders-fcfs-loads-1-0-seconds-3-0.json"]
+    told = {path.name.partition("-goodput-")[2]: json.loads(path.read_text())["model"] for path in tmp_path.iterdir()}
+    assert told == {"brook.json": "brook", "brook-orders-fcfs-loads-1-0-seconds-3-0.json": "brook", "brook-model-a-brook.json": "a/brook"}

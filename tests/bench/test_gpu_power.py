@@ -1,7 +1,7 @@
 """Power that nvidia-smi does not tell is a failure beside the energy that is counted, and no end of the run."""
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from gpu import power
@@ -21,6 +21,20 @@ def test_samples_are_summed_up() -> None:
             time.sleep(0.001)
     assert sampled.watts == [300.0, 500.0] and power.Sampled(sampled.watts).told() == {"sampled_watts": 400.0, "samples": 2}
     assert power.Sampled().told().keys() == {"failure"}
+
+
+def test_a_thread_that_starts_late_samples_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Late:
+        def __init__(self, target: Callable[[], None]) -> None:
+            self.join = target
+
+        def start(self) -> None:
+            pass
+
+    monkeypatch.setattr(power.threading, "Thread", Late)
+    with power.sampling(lambda: 300.0) as sampled:
+        pass
+    assert sampled.watts == [300.0]
 
 
 @pytest.mark.parametrize(("told", "why"), [("[N/A]\n", "ValueError"), ("", "IndexError"), (None, "FileNotFoundError")])

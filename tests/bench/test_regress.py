@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import regress
-from versus.record import Record, keep
+from versus.record import Record, keep, read
 
 from tests.bench.made import row
 
@@ -88,6 +88,14 @@ def test_each_row_is_that_of_the_last_record_that_tells_it():
     found = regress.latest([narrow, record(WAS)])
     told = {(was.row.size, was.row.share, was.record.date) for was in found.values()}
     assert told == {(0, 0.90, "2026-01-01"), (8192, 0.7, "2026-01-02")}
+
+
+def test_what_was_recorded_anew_without_rivals_is_compared_with(told, tmp_path):
+    was, now = (row("penstock", speed, computes=type) for speed, type in ((1326.0, "int16"), (400.0, "int8")))
+    keep(record([was, row("rival", 900.0)]), tmp_path)
+    both = read(keep(record([now]), tmp_path).read_text())
+    status, _, found = told("--against", both, "--fresh", record([now]))
+    assert (status, found["compared"], found["lost"]) == (0, 1, {})
 
 
 def test_a_narrowed_record_does_not_hide_the_others(told, here):

@@ -110,8 +110,13 @@ def test_a_run_beside_rivals_is_not_replaced_by_one_without(tmp_path, alone):
     keep(first, tmp_path, said.append)
     later = (row(alone, 90.0), row("penstock", 6.0, size=64))
     path = keep(replace(first, rows=later), tmp_path, said.append)
-    assert read(path.read_text()).rows == (*lost, later[1])
-    assert said == ["m decode 0, 8 bits: not kept, since the day's earlier record is beside rivals"]
+    assert said == ["m decode 0, 8 bits: kept apart, since the day's earlier record is beside rivals"]
+    other = row(alone, 91.0, format="int8a8")  # of the same contest
+    keep(replace(first, rows=(other,)), tmp_path)
+    keep(replace(first, rows=(other,)), tmp_path)
+    told = read(path.read_text())
+    assert told.rows == (*lost, replace(later[0], alone=True), later[1], replace(other, alone=True))
+    assert verdicts(told.rows) == verdicts(lost)
     keep(replace(first, rows=(row("penstock", 90.0), row("rival", 80.0))), tmp_path, said.append)
     assert [each.tokens_per_s for each in read(path.read_text()).rows] == [6.0, 90.0, 80.0] and len(said) == 1
 

@@ -83,6 +83,11 @@ def test_the_backend_is_that_which_penstock_chooses_unless_one_is_named(text) ->
         assert args.backend == speculation.config_of("brook", "", 2, args).backend == backend
 
 
+def test_a_record_is_named_by_what_is_not_as_usual(text) -> None:
+    for words, name in (([], ""), (["--rounds", "3", "--new", "64"], "-new-64-rounds-3"), (["--restarts", "2"], "-restarts-2")):
+        assert speculation.of(chosen("--text", str(text), "--concurrency", "1", *words)) == f"brook-none{name}"
+
+
 def test_prompts_that_were_looked_at_come_again(text) -> None:
     args = chosen("--text", str(text), "--concurrency", "1", "3", "--propose", "ngram", "plain", "--workloads", "copy", "story")
     model, asked = speculation.ready(args)

@@ -10,12 +10,13 @@ USUAL = {"quant": "none", "requests": 600, "rounds": 2, "slo": "ttft=300ms,tpot=
 
 
 def report(trace: str, load: float = 0.5, **asked: Any) -> dict[str, Any]:
-    return {**USUAL, **asked, "rows": [{"trace": trace, "load": load, "error": {"ttft_p50": 0.1}, "error_at_pace": {}}]}
+    return {"model": "brook", **USUAL, **asked, "rows": [{"trace": trace, "load": load, "error": {"ttft_p50": 0.1}, "error_at_pace": {}}]}
 
 
 @pytest.mark.parametrize(("asked", "name"), [
     ({}, "kept"), ({"quant": "int8"}, "kept-quant-int8"), ({"max_num_seqs": 8}, "kept-max-num-seqs-8"),
-    ({"slo": "ttft=1s"}, "kept-slo-ttft-1s"), ({"requests": 9}, "kept-requests-9")])
+    ({"slo": "ttft=1s"}, "kept-slo-ttft-1s"), ({"requests": 9}, "kept-requests-9"),
+    ({"model": "a/brook"}, "kept-model-a-brook")])
 def test_rows_that_were_measured_alike_stay(tmp_path: Path, asked: dict[str, Any], name: str) -> None:
     path = tmp_path / "kept.json"
     for each in (report("a"), report("a:scale=0.5"), report("a", 0.8)):

@@ -53,13 +53,13 @@ def test_users_who_pause_are_told_from_requests_that_come_on_their_own(model: Pa
 
 
 def test_whose_turns_are_mostly_pauses_is_served_sooner_not_more(model: Path) -> None:
-    grown, planted = middle(model, Load(users=12, think_s=1.0, seconds=240.0), max_num_seqs=4)
+    grown, planted = middle(model, Load(users=12, think_s=1.0, seconds=180.0), max_num_seqs=4)
     found = explain(seen(grown, planted), {})
     assert found.case.traffic.users == pytest.approx(12, rel=0.2) and found.case.traffic.thinking and found.measure == "ttft_s"
     assert found.trust.doubts == () and abs(found.trust.errors["e2e_s"]) < 0.1
 
 
-@pytest.mark.parametrize("rate", [7.0, 10.0, 13.0])
+@pytest.mark.parametrize("rate", [7.0, 13.0])
 def test_who_comes_on_his_own_is_not_taken_for_them(model: Path, rate: float) -> None:
     grown, planted = middle(model, Load(rate=rate, seconds=90.0), max_num_seqs=8)
     assert seen(grown, planted).traffic.users is None

@@ -173,7 +173,7 @@ def test_a_file_that_is_used_up_in_a_search_is_told(tmp_path):
         path, said = tmp_path / "asked.jsonl", []
         path.write_text("".join(json.dumps({"prompt": [number, 5, 6], "max_tokens": 2}) + "\n" for number in range(1, count)))
         traffic = Traffic(lambda writer, seed: Jsonl(JsonlOptions(str(path)), writer, seed), Even(RateOptions(1.0)),
-                          Extent(3), Warmup(), "0")
+                          Extent(1), Warmup(), "0")
         Engines(GIVEN, traffic, Goal(Slo({"ttft": 1e-6}), searches=True), Watchers(said.append)).highest(Setting(), 64.0)
         return [line for line in said if "was used up" in line]
 
