@@ -43,7 +43,7 @@ class Choice:
             self._hidden.push(delta.token_ids)
         found = self._parser.push(delta.text if self._hidden is None else self._hidden.cut(delta.text))
         if delta.finish_reason is not None:
-            found += self._parser.finish()
+            found += self._parser.finish(ended_itself(delta))
         if self._thought is not None and not self._thinks:
             self._thinks = self._thought.ended or any(isinstance(event, ReasoningDelta) for event in found)
         if self._only_calls:  # what is no call is one that was cut off before its arguments
@@ -64,5 +64,9 @@ class Choice:
 
     def reason(self, delta: Delta) -> str | None:
         """Of the answer. One that a stop string ended is no call: its arguments may end anywhere."""
-        ended_itself = delta.finish_reason == "stop" and not isinstance(delta.stop_reason, str)
-        return "tool_calls" if self._called and ended_itself else delta.finish_reason
+        return "tool_calls" if self._called and ended_itself(delta) else delta.finish_reason
+
+
+def ended_itself(delta: Delta) -> bool:
+    """Whether the answer is neither cut off nor ended by a stop string."""
+    return delta.finish_reason == "stop" and not isinstance(delta.stop_reason, str)

@@ -12,7 +12,7 @@ from penstock.serve.api.parts import Desk
 from penstock.serve.api.values import Values, show
 from penstock.serve.text.chat import check_names
 from penstock.serve.text.marks import cache_marks
-from penstock.serve.text.messages import PART_SEPARATOR, has_calls
+from penstock.serve.text.messages import PART_SEPARATOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def converse(desk: Desk, body: Mapping[str, Any], messages: Sequence[Mapping[str
     if not template.sources:
         message = "the model has no chat template: send a prompt to /v1/completions, or start the server with --chat-template FILE"
         raise RequestError(message, param="messages")
-    known = template.variables(tools is not None or has_calls(messages))
+    known = template.variables(messages, tools)
     if tools is not None and "tools" not in known:
         message = "tools cannot be given to this model: its chat template does not show them; --chat-template FILE can set one that does"
         raise RequestError(message, param="tools")

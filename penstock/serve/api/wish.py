@@ -1,6 +1,6 @@
 """What a conversation's answer shall be: its parameters, what is shown of it, and the structure that it and its calls keep to."""
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request as HttpRequest
@@ -9,11 +9,12 @@ from penstock.compute.decoding.grammar.compiled import Compiled
 from penstock.compute.decoding.params import check_params
 from penstock.core.errors import RequestError
 from penstock.core.types import SamplingParams
-from penstock.serve.api.calling import Calling, behind_reasoning, parts_of, special_token, structure_of
+from penstock.serve.api.calling import Calling, behind_reasoning, parts_of, structure_of
 from penstock.serve.api.parts import Desk
 from penstock.serve.api.rendering import Rendered
 from penstock.serve.api.schema import Streaming
 from penstock.serve.api.structure import Asked, compile_all, structured
+from penstock.serve.text.hidden import with_markup
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +43,10 @@ def wish_of(desk: Desk, params: SamplingParams, said: Asked | None, calling: Cal
         raise RequestError("tools need a tool parser: start the server with --tool-parser, or set tool_choice to \"none\"", param="tools")
     asked = structure_of(desk, said, calling)
     params = check_params(structured(params, asked), desk.vocab_size)
-    hidden: Collection[int] = frozenset()
-    if params.skip_special_tokens and (markup := markup_ids(desk, calls_tools)):
-        params, hidden = replace(params, skip_special_tokens=False), desk.parts.tokenizer.special_ids - markup
+    params, hidden = with_markup(params, desk.parts.tokenizer, (desk.parts.reasoning_parser, tool_parser if calls_tools else None))
     told_apart = calling.required or said is None or bool(tool_parser and tool_parser.markup)  # calls, from what else the answer may be
     return Wish(params, calls_tools=calls_tools, structured_by="" if asked is None else asked.field, only_calls=calling.required,
                 sure_of_calls=asked is not None and told_apart, hidden=hidden, parts=parts_of(said, calling), **shown)
-
-
-def markup_ids(desk: Desk, calls_tools: bool) -> frozenset[int]:
-    """The special tokens that the answer's parsers read."""
-    parsers = (desk.parts.reasoning_parser, desk.parts.tool_parser if calls_tools else None)
-    found = map(special_token(desk), [tag for parser in parsers if parser is not None for tag in parser.markup])
-    return frozenset(token for token in found if token is not None)
 
 
 async def constrain(desk: Desk, http: HttpRequest, wish: Wish, prompt: Rendered, size: int) -> tuple[SamplingParams, Compiled | None]:

@@ -46,8 +46,8 @@ class Parser(Protocol):
         """What has become certain with this text."""
         ...
 
-    def finish(self) -> list[Event]:
-        """What was held back when the text ended."""
+    def finish(self, ended: bool = True) -> list[Event]:
+        """What was held back when the text ended itself, or was cut off."""
         ...
 
 
@@ -84,9 +84,9 @@ class AnswerParser:
             return self._route(self._reasoning.push(text))
         return self._route([ContentDelta(text)] if text else [])
 
-    def finish(self) -> list[Event]:
-        rest = self._route(self._reasoning.finish() if self._reasoning is not None else [])
-        return merged([*rest, *(self._tools.finish() if self._tools is not None else [])])
+    def finish(self, ended: bool = True) -> list[Event]:
+        rest = self._route(self._reasoning.finish(ended) if self._reasoning is not None else [])
+        return merged([*rest, *(self._tools.finish(ended) if self._tools is not None else [])])
 
     def _route(self, events: Iterable[Event]) -> list[Event]:
         if self._tools is None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from penstock.core.clock import Clock, MonotonicClock
 from penstock.core.errors import ModelError, RequestError, UsageError
 from penstock.serve.text.folder import read_template
 from penstock.serve.text.messages import has_calls
-from penstock.serve.text.shown import fitted
+from penstock.serve.text.shown import SYSTEMS, ExceededError, Messages, Render, fitted, shows_alone
 from penstock.serve.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -30,8 +30,11 @@ ADVICE = "send a prompt to /v1/completions, or start with --chat-template FILE"
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
+    """`shows`: by role, as far as that was asked, whether a system message that is alone shows."""
+
     template: jinja2.Template
     form: TemplateForm
+    shows: dict[str, bool] = field(default_factory=dict)
 
 
 class ChatTemplate:
@@ -66,14 +69,15 @@ class ChatTemplate:
 
     def require(self) -> None:
         """Raises RequestError when there is none that renders a conversation, ModelError when one is not jinja."""
-        self._choose(with_tools=False)
+        self._choose((), None)
 
-    def variables(self, with_tools: bool = False) -> frozenset[str]:
-        """The names that the template may read from outside: `tools`, `documents`, `enable_thinking`, ... Empty without a template."""
-        return self._choose(with_tools).form.variables if self.sources else frozenset()
+    def variables(self, messages: Messages, tools: Sequence[Mapping[str, Any]] | None) -> frozenset[str]:
+        """The names that the template of such a request may read from outside: `tools`, `documents`, `enable_thinking`, ... Empty without
+        a template."""
+        return self._choose(messages, tools).form.variables if self.sources else frozenset()
 
     def render(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None, /, *,
+        self, messages: Messages, tools: Sequence[Mapping[str, Any]] | None = None, /, *,
         add_generation_prompt: bool = True, continue_final_message: bool = False, documents: Sequence[Mapping[str, Any]] | None = None,
         **template_kwargs: Any,
     ) -> str:
@@ -88,26 +92,40 @@ class ChatTemplate:
                 param="continue_final_message",
             )
         check_names(template_kwargs)
-        calls = has_calls(messages)
-        chosen = self._choose(tools is not None or calls)
-        if tools is None and calls and "tool_use" in self.compiled:  # which goes through them
+        chosen = self._choose(messages, tools)
+        run = self._renderer(chosen, tools, documents, add_generation_prompt, **template_kwargs)
+        shaped = fitted(messages, chosen.form, run, not self._shows_alone(messages, chosen))
+        ending = Ending(shaped) if continue_final_message else None
+        text = run(shaped if ending is None else ending.messages)
+        return text if ending is None else ending.cut(text)
+
+    def _shows_alone(self, messages: Messages, chosen: Compiled) -> bool:
+        """Whether a system message, if these begin with one, shows where it is alone. Tried once, without anything else of a request."""
+        role = messages[0].get("role") if messages else None
+        if role not in SYSTEMS:
+            return True
+        if role not in chosen.shows:
+            chosen.shows[role] = shows_alone(role, chosen.form, self._renderer(chosen))
+        return chosen.shows[role]
+
+    def _renderer(
+        self, chosen: Compiled, tools: Sequence[Mapping[str, Any]] | None = None, documents: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True, /, **template_kwargs: Any,
+    ) -> Render:
+        if tools is None and chosen is self.compiled.get("tool_use"):  # which goes through them
             tools = []
-        variables = {
+        return partial(self._run, chosen.template, {
             **self._special_tokens, **template_kwargs,
             "tools": None if tools is None else [{key: value for key, value in tool.items() if key != "cache_control"} for tool in tools],
             "documents": None if documents is None else [dict(document) for document in documents],
             "add_generation_prompt": add_generation_prompt,
-        }
-        shaped = fitted(messages, chosen.form, lambda shown: self._run(chosen.template, {**variables, "messages": shown}))
-        ending = Ending(shaped) if continue_final_message else None
-        text = self._run(chosen.template, {**variables, "messages": shaped if ending is None else ending.messages})
-        return text if ending is None else ending.cut(text)
+        })
 
-    def _choose(self, with_tools: bool) -> Compiled:
+    def _choose(self, messages: Messages, tools: Sequence[Mapping[str, Any]] | None) -> Compiled:
         if not self.sources:
             raise RequestError(f"the model has no chat template: {self._advice}", param="messages")
         compiled = self.compiled
-        if with_tools and "tool_use" in compiled:
+        if "tool_use" in compiled and (tools is not None or has_calls(messages)):
             return compiled["tool_use"]
         if "default" not in compiled:
             raise RequestError(f"the model has no default chat template, only {', '.join(compiled)}: {self._advice}", param="messages")
@@ -131,18 +149,18 @@ class ChatTemplate:
                 raise ModelError(f"the chat template {name!r} is not jinja{line}: {error}") from None
         return compiled
 
-    def _run(self, template: jinja2.Template, variables: Mapping[str, Any]) -> str:
+    def _run(self, template: jinja2.Template, variables: Mapping[str, Any], messages: Messages) -> str:
         until = self._clock.now() + MAX_SECONDS
         texts: list[str] = []
         size = 0
         try:
-            for text in template.generate(variables):
+            for text in template.generate({**variables, "messages": messages}):
                 texts.append(text)
                 size += len(text)
                 if size > MAX_RENDERED:
-                    raise RequestError(f"the chat template prints more than {MAX_RENDERED} characters", param="messages")
+                    raise ExceededError(f"the chat template prints more than {MAX_RENDERED} characters", param="messages")
                 if self._clock.now() > until:
-                    raise RequestError(f"the chat template takes longer than {MAX_SECONDS:g} s", param="messages")
+                    raise ExceededError(f"the chat template takes longer than {MAX_SECONDS:g} s", param="messages")
         except RequestError:
             raise
         except Exception as error:  # whatever a stranger's program can do wrong

@@ -1,8 +1,22 @@
 """Special tokens taken out of an answer's text that has to come with them, because others of them are the markup of its parsers."""
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
 
+from penstock.core.types import SamplingParams
 from penstock.serve.text.detokenize import Detokenizer
+from penstock.serve.text.tokenizer import Tokenizer
+
+
+def with_markup(params: SamplingParams, tokenizer: Tokenizer, parsers: Iterable[Any]) -> tuple[SamplingParams, Collection[int]]:
+    """(the parameters by which an answer's text comes with the markup that its parsers read, the special tokens to be cut out of it).
+    `parsers`: None for one that there is not."""
+    tags = [tag for parser in parsers if parser is not None for tag in parser.markup]
+    markup = tokenizer.special_ids & {tokenizer.id_of(tag) for tag in tags}
+    if not params.skip_special_tokens or not markup:
+        return params, frozenset()
+    return replace(params, skip_special_tokens=False), tokenizer.special_ids - markup
 
 
 class HiddenTokens:

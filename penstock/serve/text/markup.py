@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from penstock.serve.text.answer import ContentDelta, Event
 from penstock.serve.text.json_object import BLANK
 
+Openings = tuple[tuple[str, str], ...]  # tags, and of each the character that must come behind it, after white space or none; "": any
+
 
 @dataclass(frozen=True, slots=True)
 class Found:

@@ -1,12 +1,13 @@
 """OpenAI's messages as chat templates expect them. What a template cannot be given is refused, never left out."""
 from __future__ import annotations
 
+import json
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from penstock.core.errors import RequestError
-from penstock.core.strict_json import DECODER, fault
+from penstock.core.strict_json import FaultyJsonError, fault
 
 if TYPE_CHECKING:
     from penstock.serve.text.template_form import TemplateForm
@@ -70,12 +71,29 @@ def parsed_arguments(call: Any, where: str) -> Any:
     if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
         return call
     try:
-        arguments = DECODER.decode(function["arguments"] or "{}")
+        arguments = read_arguments(function["arguments"] or "{}")
     except (ValueError, RecursionError) as error:
         raise RequestError(f"{where}.function.arguments is not JSON that can be read: {fault(error)}", param="messages") from None
     if not isinstance(arguments, dict):
         raise RequestError(f"{where}.function.arguments is not a JSON object", param="messages")
     return {**call, "function": {**function, "arguments": arguments}}
+
+
+def read_arguments(text: str) -> Any:
+    """JSON, as lenient as parsers of answers are: of a name that stands twice in one object the last counts, and numbers that are too large
+    are infinite. Raises ValueError and RecursionError as json does, and for NaN and Infinity as words."""
+    return json.loads(text, parse_int=whole, parse_constant=no_constant)
+
+
+def whole(text: str) -> int | float:
+    try:
+        return int(text)
+    except ValueError:  # Python's limit on the digits of an integer
+        return float(text)
+
+
+def no_constant(name: str) -> NoReturn:
+    raise FaultyJsonError(f"{name} is no JSON number")
 
 
 def with_content(message: dict[str, Any], form: TemplateForm) -> dict[str, Any]:

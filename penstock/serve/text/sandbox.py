@@ -1,12 +1,14 @@
 """The jinja2 environment that chat templates run in: what transformers offers to templates, and limits on what they may use up.
 
 Imported only when a template is used. Templates come from strangers: the sandbox keeps them from Python's internals, `range`
-from endless loops, `Sandbox` from operators and methods of strings that make values of absurd size. What filters make, and a loop that
-neither prints nor grows anything, cannot be stopped.
+from endless loops, `Sandbox` from operators and methods of strings that make values of absurd size. What filters and methods of other types
+make, and a loop that neither prints nor grows anything, cannot be stopped.
 """
 import json
 import re
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from string import Formatter
 from typing import Any
 
 from jinja2 import Environment, TemplateError, nodes
@@ -45,9 +47,18 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(getattr(__obj, "__self__", None), str):
-            check_size(max([value for value in (*args, *kwargs.values()) if isinstance(value, int)], default=0))
+        text = getattr(__obj, "__self__", None)
+        if isinstance(text, str) and __obj.__name__ in GROWN:
+            if __obj.__name__ == "join":
+                args = tuple(map(list, args))  # which can be gone through twice
+            check_size(GROWN[__obj.__name__](text, *args, **kwargs))
         return super().call(__context, __obj, *args, **kwargs)
+
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        wrapped = super().wrap_str_format(value)
+        if wrapped is not None:
+            check_size(spec_widths(value.__self__))
+        return wrapped
 
     def join(self, values: tuple[Any, ...]) -> str:
         texts = [str(value) for value in values]
@@ -128,7 +139,7 @@ def check_size(size: int) -> None:
 def size_of(operator: str, left: Any, right: Any) -> int:
     """Items of the value that the operator would make, or a lower bound; 0 where it cannot become large."""
     if operator == "%":
-        return format_width(left, right) if isinstance(left, str) else 0
+        return format_widths(left, right) if isinstance(left, str) else 0
     if operator == "+":
         return len(left) + len(right) if is_sequence(left) and is_sequence(right) else 0
     if operator == "*":
@@ -142,10 +153,41 @@ def size_of(operator: str, left: Any, right: Any) -> int:
     return MAX_LENGTH + 1 if num_bits > MAX_BITS else 0
 
 
-def format_width(text: str, values: Any) -> int:
-    """The largest width that a format may ask for: a number in it or, for `%*d`, among its values."""
-    given = (values if isinstance(values, tuple) else (values,)) if "*" in text else ()
-    return max([*map(int, NUMBER.findall(text)), *(value for value in given if isinstance(value, int))], default=0)
+def format_widths(text: str, values: Any) -> int:
+    """The widths that a format may ask for, added up: numbers in it or, for `%*d`, among its values."""
+    text = text.replace("%%", "")
+    asked = re.findall(rf"[{'%)' if '%(' in text else '%'}][-#0 +]*([0-9]+|\*)?(?:\.([0-9]+|\*))?", text)
+    numbers = [number for both in asked for number in both if number]
+    given = (values if isinstance(values, tuple) else (values,)) if "*" in numbers else ()
+    return sum([int(number) for number in numbers if number != "*"]) + sum([abs(value) for value in given if isinstance(value, int)])
+
+
+def spec_widths(text: str) -> int:
+    """Those that the fields of a text for `str.format` ask for, added up."""
+    specs = [spec for _, _, spec, _ in Formatter().parse(text) if spec]
+    if any("{" in spec for spec in specs):
+        raise SecurityError("a chat template must not take the width of a field from another value")
+    return sum([int(number) for spec in specs for number in NUMBER.findall(spec)])
+
+
+def replaced(text: str, old: str, new: str, count: int = -1) -> int:
+    found = text.count(old)
+    return len(text) + (found if count < 0 else min(count, found)) * len(new)
+
+
+def translated(text: str, table: Mapping[int, Any]) -> int:
+    return len(text) * max([len(value) for value in table.values() if isinstance(value, str)], default=1)
+
+
+def padded(text: str, width: int, fill: str = " ") -> int:
+    return width
+
+
+GROWN: Mapping[str, Callable[..., int]] = {  # how long what a method of a string makes is at most
+    "center": padded, "ljust": padded, "rjust": padded, "zfill": padded, "replace": replaced, "translate": translated,
+    "expandtabs": lambda text, tabsize=8: len(text) + text.count("\t") * tabsize,
+    "join": lambda text, values: len(text) * len(values) + sum(map(len, values)),
+}
 
 
 def is_sequence(value: Any) -> bool:

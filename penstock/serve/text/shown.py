@@ -2,11 +2,12 @@
 
 Templates show what they were written for and are silent about the rest. What one shows is found by rendering the conversation with marks
 in it, where it has what templates may pass over: system messages beside or instead of the first, parts of text, tool calls and their
-results.
+results. A system message that is alone is marked where the template does not show one in the shortest conversation.
 """
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,47 +22,64 @@ if TYPE_CHECKING:
 
 SYSTEMS = ("system", "developer")  # roles
 SYSTEM_SEPARATOR = "\n\n"  # between system messages that become one
+DATA_ENDS = ("'}", '"}')  # of a part that is shown as data
 
 Messages = Sequence[Mapping[str, Any]]
-Render = Callable[[list[dict[str, Any]]], str]
+Render = Callable[[Messages], str]
+
+
+class ExceededError(RequestError):
+    """A rendering that takes too long or prints too much, as the next one would."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A `text` that shows where what stands before it does. `at`: its message. `dumps`: how a part of a text looks if it is shown as
-    data."""
+    """A `text` that shows where what stands before it does. `at`: its message. `part`: of a text, with the mark, if it is behind one."""
 
     text: str
     at: int
     field: str
-    dumps: tuple[str, ...] = ()
+    part: Mapping[str, str] | None = None
 
-    def shows_in(self, rendered: str) -> bool:
-        return self.text in rendered and not any(dump in rendered for dump in self.dumps)
+    def is_data(self, rendered: str, ends: Sequence[int]) -> bool:
+        """Whether the part that it is in is shown as data. `ends`: of the mark."""
+        ends = [end for end in ends if rendered.startswith(DATA_ENDS, end)] if self.part else ()
+        dumps = (repr(self.part), json.dumps(self.part, ensure_ascii=False)) if ends else ()
+        return any(rendered.endswith(dump, 0, end + len(DATA_ENDS[0])) for end in ends for dump in dumps)
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What a template does not show of the marks. Where it `failed`, that is all of them."""
+    """What a template does not show of the marks: those that are `absent`, all of them where it `failed`, and those of parts that it
+    shows as data."""
 
-    hidden: Sequence[Mark] = ()
+    absent: Sequence[Mark] = ()
+    data: Sequence[Mark] = ()
     failed: bool = False
 
 
 class Marked:
-    """A copy of `messages` with a mark behind everything that must show. `parts`: those of a text, too."""
+    """A copy of `messages` with a mark behind everything that must show. `parts`: those of a text, too. `alone`: a system message without
+    others, too."""
 
-    def __init__(self, messages: Messages, parts: bool) -> None:
+    def __init__(self, messages: Messages, parts: bool, alone: bool) -> None:
         self.marks: list[Mark] = []
         self._word = secrets.token_hex(8)
         self._parts = parts
-        self._systems = any(message.get("role") in SYSTEMS for message in messages[1:])
+        self._systems = alone or any(message.get("role") in SYSTEMS for message in messages[1:])
         self.messages = [self._marked(message, at) for at, message in enumerate(messages)]
+
+    def found_in(self, rendered: str) -> Probe:
+        ends: dict[str, list[int]] = {}
+        for found in re.finditer(f"{self._word}x[0-9]+x", rendered):
+            ends.setdefault(found[0], []).append(found.end())
+        absent = [mark for mark in self.marks if mark.text not in ends]
+        return Probe(absent, [mark for mark in self.marks if mark.is_data(rendered, ends.get(mark.text, ()))])
 
     def _marked(self, message: Mapping[str, Any], at: int) -> dict[str, Any]:
         copy, role = dict(message), message.get("role")
         content, calls = message.get("content"), message.get("tool_calls")
-        must = role == "tool" or self._systems and role in SYSTEMS
+        must = role == "tool" or self._systems and role in SYSTEMS and bool(content)
         if isinstance(content, list) and (must or self._parts):
             copy["content"] = [self._marked_part(part["text"], at) for part in content]
         elif isinstance(content, str) and must:
@@ -73,7 +91,7 @@ class Marked:
     def _marked_part(self, text: str, at: int) -> dict[str, str]:
         part = {"type": "text", "text": text + self._mark(at, "content")}
         if self._parts:
-            self.marks[-1] = replace(self.marks[-1], dumps=(repr(part), json.dumps(part, ensure_ascii=False)))
+            self.marks[-1] = replace(self.marks[-1], part=part)
         return part
 
     def _marked_call(self, call: Any, at: int, n: int) -> Any:
@@ -89,10 +107,11 @@ class Marked:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """One way to give a template the messages. `one_system`: those at the beginning become one."""
+    """One way to give a template the messages. `alone`: as in Marked. `one_system`: those at the beginning become one."""
 
     messages: Messages
     form: TemplateForm
+    alone: bool = False
     one_system: bool = False
 
     def shaped(self, messages: Messages) -> list[dict[str, Any]]:
@@ -100,23 +119,26 @@ class Fit:
         return with_one_system(shaped, self.form) if self.one_system else shaped
 
     def probe(self, render: Render) -> Probe:
-        marked = Marked(self.messages, self.form.parts)
+        """Raises ExceededError."""
+        marked = Marked(self.messages, self.form.parts, self.alone)
         if not marked.marks:
             return Probe()
         try:
             text = render(self.shaped(marked.messages))
+        except ExceededError:
+            raise
         except RequestError:
             return Probe(marked.marks, failed=True)
-        return Probe([mark for mark in marked.marks if not mark.shows_in(text)])
+        return marked.found_in(text)
 
-    def joined(self, hidden: Sequence[Mark]) -> Fit:
-        """With one system message, where one of several at the beginning is hidden."""
+    def joined(self, probe: Probe) -> Fit:
+        """With one system message, where one of several at the beginning is absent."""
         num_leading = len(leading_systems(self.messages))
-        return replace(self, one_system=True) if num_leading > 1 and any(mark.at < num_leading for mark in hidden) else self
+        return replace(self, one_system=True) if num_leading > 1 and any(mark.at < num_leading for mark in probe.absent) else self
 
-    def flat(self, hidden: Sequence[Mark]) -> Fit:
-        """With one text instead of parts, where one of them is hidden."""
-        places = {mark.at for mark in hidden if mark.dumps}
+    def flat(self, probe: Probe) -> Fit:
+        """With one text instead of parts, where one of them is absent or data."""
+        places = {mark.at for mark in (*probe.absent, *probe.data) if mark.part}
         flat = [{**message, "content": text_of_content(message["content"])} if at in places else message
                 for at, message in enumerate(self.messages)]
         return replace(self, messages=flat) if places else self
@@ -131,26 +153,32 @@ class Fit:
         return self, probe
 
 
-def fitted(messages: Messages, form: TemplateForm, render: Render) -> list[dict[str, Any]]:
-    """The messages as the template takes them, with nothing in them that it passes over.
+def shows_alone(role: str, form: TemplateForm, render: Render) -> bool:
+    """Whether a template shows a system message of this role that is alone before a user's. Raises ExceededError."""
+    probe = Fit([{"role": role, "content": "Be kind."}, {"role": "user", "content": "Hi"}], form, alone=True).probe(render)
+    return not (probe.absent or probe.data)
+
+
+def fitted(messages: Messages, form: TemplateForm, render: Render, alone: bool) -> list[dict[str, Any]]:
+    """The messages as the template takes them, with nothing in them that it passes over. `alone`: as in Marked.
 
     If it does not show several system messages at the beginning, they become one; if it does not show the parts of a text, they become
     one text; if it fails on a message with calls because that has no content, it gets an empty one. Raises RequestError as `for_template`
-    does, and for a system message, a tool call or its result that the template does not show even so. One that fails in any case has
-    empty content beside calls, so that its error is about something else.
+    does, and for a system message, a tool call or its result that the template does not show even so; ExceededError as `render` does. One
+    that fails in any case has empty content beside calls, so that its error is about something else.
     """
     plain = for_template(messages, form)
-    first = Fit(messages, form)
+    first = Fit(messages, form, alone)
     fit, probe = first.tried(render)
     for change in (Fit.joined, Fit.flat):
-        other = change(fit, probe.hidden)
+        other = change(fit, probe)
         if other is not fit:
             fit, probe = other.tried(render)
     if not probe.failed:
-        refuse(probe.hidden)
+        refuse([*probe.absent, *probe.data])
         return plain if fit is first else fit.shaped(fit.messages)
     if not form.calls:
-        refuse([mark for mark in probe.hidden if messages[mark.at].get("tool_calls")])
+        refuse([mark for mark in probe.absent if messages[mark.at].get("tool_calls")])
     return for_template(messages, replace(form, nones=False))
 
 

@@ -32,6 +32,7 @@ from penstock.serve.engine.selecting import Selecting
 from penstock.serve.text.answer import ContentDelta, Event, ReasoningDelta
 from penstock.serve.text.chat import ChatTemplate
 from penstock.serve.text.facts import TokenizerFacts
+from penstock.serve.text.markup import Openings
 from penstock.serve.text.stops import StopChecker
 from penstock.serve.text.tokenizer import Tokenizer
 
@@ -62,7 +63,7 @@ class BarParser:
 
     markup = ()
 
-    def __init__(self, prompt: str, continued: str, calls: tuple[str, ...]) -> None:
+    def __init__(self, prompt: str, continued: str, calls: Openings) -> None:
         self.answer_at: int | None = None
         self._num_pushed = 0
 
@@ -74,7 +75,7 @@ class BarParser:
         self.answer_at = self._num_pushed - len(rest) if bar else None
         return [*([ReasoningDelta(thought)] if thought else []), *([ContentDelta(rest)] if rest else [])]
 
-    def finish(self) -> list[Event]:
+    def finish(self, ended: bool = True) -> list[Event]:
         return []
 
 

@@ -51,6 +51,16 @@ def test_a_call_stays_text_where_no_function_may_be_called(server: Running) -> N
     assert choice["message"]["content"] == CALL and choice["finish_reason"] == "stop"
 
 
+def test_a_call_that_is_cut_off_before_its_body_is_none(server: Running) -> None:
+    server.engine.script = CALL
+    header = CALL.partition(ARGUMENTS)[0]
+    by_length = {"max_tokens": len(server.engine.tokenizer.encode(header, False))}
+    for cut in (by_length, {"stop": "<|message|>", "include_stop_str_in_output": True}):
+        body = {"messages": [USER], "tools": [{"type": "function", "function": FUNCTION}], **cut}
+        (choice,) = server.client.post("/v1/chat/completions", json=body).json()["choices"]
+        assert choice["message"]["content"] == header and "tool_calls" not in choice["message"]
+
+
 def test_a_response_has_them_as_items_and_takes_them_back(server: Running) -> None:
     body: dict[str, Any] = {"input": "tell me", "tools": [{"type": "function", **FUNCTION}]}
     server.engine.script = SCRIPT

@@ -54,6 +54,16 @@ def test_a_call_is_not_lost_in_a_thought_that_has_no_end(server: Running, called
     assert 0 < answer["usage"]["completion_tokens_details"]["reasoning_tokens"] <= answer["usage"]["completion_tokens"] - 10 * called
 
 
+@pytest.mark.parametrize(("end", "finished"), [("? No.</think>No.", "stop"), (" or what", "length")])
+def test_a_call_within_a_thought_that_ends_or_is_cut_off_is_none(server: Running, end: str, finished: str) -> None:
+    server.engine.script = SCRIPT.replace("</think>", "") + end
+    num_tokens = len(server.engine.tokenizer.encode(server.engine.script, False)) + (finished == "stop")
+    (choice,) = chat(server, tools=TOOLS, max_tokens=num_tokens)["choices"]
+    message = choice["message"]
+    assert (choice["finish_reason"], message["content"]) == (finished, "No." if finished == "stop" else "")
+    assert "tool_calls" not in message and '</tool_call>' in message["reasoning_content"]
+
+
 def test_streams_show_no_more(server: Running) -> None:
     server.engine.script = SCRIPT
     text = server.client.post("/v1/chat/completions", json={"messages": [USER], "tools": TOOLS, "stream": True}).text

@@ -9,7 +9,9 @@ from penstock.serve.text import harmony
 from penstock.serve.text.chat import ChatTemplate
 from penstock.serve.text.reasoning.harmony import HarmonyParser
 from penstock.serve.text.tools.harmony import HarmonyCallParser
+from penstock.serve.text.tools.hermes import HermesParser
 from tests.serve.text import templates
+from tests.serve.text.tools.reading import read
 
 USER = {"role": "user", "content": "Rome?"}
 ASKED = "<|start|>user<|message|>Rome?<|end|>"
@@ -125,6 +127,13 @@ def test_a_message_with_calls_cannot_be_gone_on_with() -> None:
     template = ChatTemplate({"default": GLUES}, {})
     with pytest.raises(RequestError, match="needs a last message with text"):
         template.render([says(called("f"), content="So")], continue_final_message=True, add_generation_prompt=False)
+
+
+def test_arguments_that_parsers_give_out_are_taken_back() -> None:
+    arguments = f'{{"a": {{"b": 1, "b": 2}}, "c": 1e999, "d": -{"1" * 5000}}}'
+    given = read(HermesParser(), f'<tool_call>{{"name": "f", "arguments": {arguments}}}</tool_call>').tool_calls[0].arguments
+    assert given == arguments
+    assert render(says(called("f", given))).count('{"a": {"b": 2}, "c": Infinity, "d": -Infinity}') == 1
 
 
 def test_reasoning_under_two_names_must_be_the_same() -> None:

@@ -1,10 +1,12 @@
 """What a template would pass over in silence: it is given in a form that shows, or refused by its place."""
+import time
 from typing import Any
 
 import pytest
 
+from penstock.core.clock import VirtualClock
 from penstock.core.errors import RequestError
-from penstock.serve.text.chat import ChatTemplate
+from penstock.serve.text.chat import MAX_SECONDS, ChatTemplate
 from tests.serve.text import templates
 from tests.serve.text.test_calls_back import called, result, says
 
@@ -13,6 +15,7 @@ EACH = "{% for m in messages %}({{ m.role }}:{{ m.content }}{% for c in m.tool_c
     "{% endfor %}"
 FIRST = "{% if messages[0].role in ('system', 'developer') %}<{{ messages[0].content }}>{% set messages = messages[1:] %}{% endif %}" \
     "{% for m in messages if m.role not in ('system', 'developer') %}({{ m.content }}){% endfor %}"
+LOOP = "{% if m.content is string %}{{ m.content }}{% else %}{% for part in m.content %}{{ part.text }}{% endfor %}{% endif %}"
 LAST = "{% set ns = namespace(system='') %}{% for m in messages if m.role == 'system' %}{% set ns.system = m.content %}{% endfor %}" \
     "<{{ ns.system }}>{% for m in messages if m.role != 'system' %}({{ m.content }}){% endfor %}"
 STRICT = "{% for m in messages %}{% if m.role == 'system' and not loop.first %}{{ raise_exception('no') }}{% endif %}" \
@@ -53,6 +56,20 @@ def test_the_last_of_several_system_messages_does_not_stand_for_all() -> None:
     assert refused(LAST, system("A"), USER, system("B")) == "messages[0].content"
 
 
+def test_system_messages_that_all_show_stay_apart() -> None:
+    source = EACH.replace("{{ m.content }}", LOOP.replace("{% for", "{{ m.content if m.role == 'system' }}{% for", 1))
+    assert render(source, system(parts("A", "B")), system("C"), USER) == "(system:A\nB)(system:C)(user:Hi)"
+
+
+def test_a_system_message_that_is_alone_is_refused_where_the_template_has_no_place_for_it() -> None:
+    no_system = templates.PHI3.replace("'system'", "'none'")
+    for role, content in (("system", "A"), ("developer", "A"), ("system", parts("A", "B"))):
+        assert refused(no_system, system(content, role), USER) == "messages[0].content"
+    assert render(no_system, system(""), USER) == render(no_system, USER)
+    with_name = "{% if name %}{{ messages[0].content }}{% endif %}{{ messages[1].content }}"
+    assert render(with_name, system("A"), USER, name="x") == "AHi" and refused(with_name, system("A"), USER)
+
+
 def test_a_later_system_message_that_is_not_shown_is_refused_by_its_place() -> None:
     assert render(EACH, USER, system("B")) == "(user:Hi)(system:B)"
     assert refused(FIRST, USER, system("B")) == "messages[1].content"
@@ -61,7 +78,6 @@ def test_a_later_system_message_that_is_not_shown_is_refused_by_its_place() -> N
         render(STRICT, USER, system("B"))
 
 
-LOOP = "{% if m.content is string %}{{ m.content }}{% else %}{% for part in m.content %}{{ part.text }}{% endfor %}{% endif %}"
 BY_ROLE = "{% for m in messages %}{% if m.role == 'system' %}{{ m.content[0].text if m.content is not string else m.content }}" \
     "{% elif m.role == 'tool' %}<{{ m.content | string }}>{% elif m.role == 'assistant' %}{{ m.content | tojson }}" \
     "{% else %}(" + LOOP + "){% endif %}{% for c in m.tool_calls or [] %}[{{ c.function.name }}]{% endfor %}{% endfor %}"
@@ -118,7 +134,28 @@ def test_calls_of_earlier_turns_choose_the_template_that_shows_them() -> None:
 
 
 def test_an_ordinary_conversation_is_rendered_once() -> None:
-    counting = ChatTemplate({"default": "{{ count() }}" + EACH}, {})
+    counting = ChatTemplate({"default": "{{ count() if count }}" + EACH}, {})
     counts: list[int] = []
     many = [system("A"), USER, {"role": "assistant", "content": "B"}, {"role": "user", "content": parts("C")}]
     assert counting.render(many, count=lambda: counts.append(1)).startswith("None(system:A)") and counts == [1]
+
+
+def test_a_text_of_many_parts_is_looked_through_once() -> None:
+    source = "{% for m in messages %}" + LOOP + "{% endfor %}"
+    many = [{"role": "user", "content": parts(*["a" * 100] * 20_000)}]
+    began_s = time.process_time()
+    assert render(source, *many) == "a" * 2_000_000
+    assert time.process_time() - began_s < 10  # part by part, it would be minutes
+
+
+def test_a_rendering_that_takes_too_long_is_not_tried_otherwise() -> None:
+    class Hurried(VirtualClock):
+        def now(self) -> float:
+            self.advance(MAX_SECONDS / 9)
+            return super().now()
+
+    counts: list[int] = []
+    slow = ChatTemplate({"default": "{{ count() if count }}{% for i in range(99) %}{{ i }}{% endfor %}" + EACH}, {}, Hurried())
+    with pytest.raises(RequestError, match="takes longer than 20 s"):
+        slow.render([USER, says(called("f")), result("f", "x")], count=lambda: counts.append(1))
+    assert counts == [1]

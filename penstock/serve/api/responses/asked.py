@@ -19,7 +19,6 @@ from penstock.serve.api.structure import Asked as Structure
 from penstock.serve.api.structure import check_keys, of_format, read_structure
 from penstock.serve.api.values import Values, show
 from penstock.serve.api.wish import Wish, wish_of
-from penstock.serve.text.messages import has_calls
 
 LOGPROBS = "message.output_text.logprobs"
 HARMLESS = (  # of items that do not occur here, or come with nothing left out
@@ -30,7 +29,8 @@ AT_REST: Mapping[str, tuple[Any, ...]] = {  # of `reasoning`: what asks for noth
     "summary": ("auto",), "generate_summary": ("auto",), "context": ("auto",), "mode": ("standard",),
 }
 MAX_LABELS, MAX_LABEL_NAME, MAX_LABEL = 16, 64, 512  # of metadata; characters
-MESSAGE = re.compile(r"\bmessages\[(\d{1,9})\]")
+MESSAGE = re.compile(r"\bmessages\[(\d{1,9})\](\.content\b)?")
+INSTRUCTIONS = "instructions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,9 @@ def read_asked(desk: Desk, received: Received, before: Kept | None, made: str) -
     transcript = transcribed(zip(places, [*earlier, *items], strict=True), developer)
     messages, places = transcript.messages, transcript.places
     values = Values(body)
-    instructions = values.text("instructions", None)
+    instructions = values.text(INSTRUCTIONS, None)
     if instructions is not None:
-        messages, places = [{"role": "system", "content": instructions}, *messages], ["instructions", *places]
+        messages, places = [{"role": "system", "content": instructions}, *messages], [INSTRUCTIONS, *places]
     with telling_items(places):
         conversation = with_effort(desk, body, converse(desk, body, messages, read_functions(body)))
     wish = read_wish(desk, body, conversation)
@@ -81,8 +81,7 @@ def with_effort(desk: Desk, body: Mapping[str, Any], conversation: Conversation)
     effort, name = Values(given, "reasoning.").text("effort", None), "reasoning_effort"
     if effort is None:
         return conversation
-    with_tools = conversation.calling.shown is not None or has_calls(conversation.messages)
-    if name not in desk.parts.chat_template.variables(with_tools):
+    if name not in desk.parts.chat_template.variables(conversation.messages, conversation.calling.shown):
         message = "reasoning.effort is not supported: this model's chat template does not read it"
         raise RequestError(message, param="reasoning.effort", code="unsupported_parameter")
     if name in conversation.variables:
@@ -171,10 +170,13 @@ def telling_items(places: Sequence[str]) -> Iterator[None]:
     """Errors about messages are raised as errors about the items that the messages are made of."""
     def place(found: re.Match[str]) -> str:
         at = int(found[1])
-        return places[at] if at < len(places) else found[0]  # a template may say anything
+        if at >= len(places):
+            return found[0]  # a template may say anything
+        return places[at] if places[at] == INSTRUCTIONS else places[at] + (found[2] or "")
 
     try:
         yield
     except RequestError as error:
-        param = "input" if error.param == "messages" else error.param
-        raise RequestError(MESSAGE.sub(place, str(error)), param, error.status, error.code) from None
+        message = MESSAGE.sub(place, str(error))
+        field = INSTRUCTIONS if message.startswith(f"{INSTRUCTIONS} ") else "input"
+        raise RequestError(message, field if error.param == "messages" else error.param, error.status, error.code) from None

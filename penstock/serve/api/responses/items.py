@@ -2,10 +2,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from penstock.core import strict_json
 from penstock.core.errors import RequestError
+from penstock.core.strict_json import fault
 from penstock.serve.api.messages import refuse
 from penstock.serve.api.values import Values, show
+from penstock.serve.text.messages import read_arguments
 
 Item = dict[str, Any]
 ROLES = ("user", "assistant", "system", "developer")
@@ -89,9 +90,9 @@ def check_call(item: Item, where: str) -> None:
     if is_cut_off(item):
         raise refuse(f"{where}.arguments", "is not whole, because the call was cut off; leave the item out")
     try:
-        arguments = strict_json.DECODER.decode(item["arguments"] or "{}")
+        arguments = read_arguments(item["arguments"] or "{}")
     except (ValueError, RecursionError) as error:
-        raise refuse(f"{where}.arguments", f"is not JSON that can be read: {strict_json.fault(error)}") from None
+        raise refuse(f"{where}.arguments", f"is not JSON that can be read: {fault(error)}") from None
     if not isinstance(arguments, dict):
         raise refuse(f"{where}.arguments", f"must be a JSON object as text, not {show(item['arguments'])}")
 
@@ -155,7 +156,7 @@ def is_cut_off(item: Item) -> bool:
 
 def is_json(text: str) -> bool:
     try:
-        strict_json.DECODER.decode(text)
+        read_arguments(text)
     except (ValueError, RecursionError):
         return False
     return True

@@ -10,10 +10,10 @@
         def rules(cls, prompt: str, special: Callable[[str], int | None] = ..., continued: str = "") -> str
         # the rendered prompt, which may already have opened the reasoning; of the message that the answer continues, if any, the text;
         # where the model may call functions, the tool parser's `openings`, at which a thought that has no end is over
-        def __init__(self, prompt: str = "", continued: str = "", calls: tuple[str, ...] = ())
+        def __init__(self, prompt: str = "", continued: str = "", calls: Openings = ())
         answer_at: int | None                    # characters before the answer: reasoning and its tags; None: it has not begun
         def push(self, text: str) -> list[Event]                 # ReasoningDelta, ContentDelta
-        def finish(self) -> list[Event]
+        def finish(self, ended: bool = True) -> list[Event]      # `ended`: the text ended itself, and was not cut off
 
 One parser reads one answer. Whatever the pushes, the events add up to the same; text that is no markup is passed on at once, and
 white space between the two belongs to the markup.

@@ -24,7 +24,7 @@ from penstock.serve.text.harmony import (
     open_message,
 )
 from penstock.serve.text.json_object import ObjectReader, State
-from penstock.serve.text.markup import StateReader, find_tag
+from penstock.serve.text.markup import Openings, StateReader, find_tag
 from penstock.serve.text.tools.rules import Wanted
 
 HEADS = (START, CHANNEL, RECIPIENT)  # what an answer in channels begins with
@@ -35,7 +35,7 @@ class HarmonyParser(StateReader):
 
     markup: ClassVar[tuple[str, ...]] = MARKUP
 
-    def __init__(self, prompt: str = "", continued: str = "", calls: tuple[str, ...] = ()) -> None:
+    def __init__(self, prompt: str = "", continued: str = "", calls: Openings = ()) -> None:
         """`calls` end no thought: here they are messages of their own."""
         header = open_message(prompt)
         super().__init__(self._read_start if header is None else self._read_message)
@@ -60,7 +60,7 @@ class HarmonyParser(StateReader):
             "reasoning: " + ('""' if in_text else f'before_calls {mark.tag(CHANNEL)} "{FINAL}" {mark.tag(MESSAGE)}'),
             f"before_calls: {before}", *(line.replace("TEXT", "THOUGHT") for line in mark.until(END, "thought"))])
 
-    def finish(self) -> list[Event]:
+    def finish(self, ended: bool = True) -> list[Event]:
         """A header that ends without its message tells nothing."""
         text, self._waiting = self._waiting, ""
         if self._read == self._read_start:

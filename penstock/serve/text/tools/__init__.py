@@ -2,14 +2,14 @@
 
     class ToolParser:
         markup: ClassVar[tuple[str, ...]]        # tags that the text must come with, also where they are special tokens
-        openings: ClassVar[tuple[str, ...]]      # what calls and nothing else begin with, if there is such a thing
+        openings: ClassVar[Openings]             # what calls and nothing else begin with, if there is such a thing
         @classmethod
         def suits(cls, template: str) -> bool    # whether a chat template's source asks for this format
         @classmethod
         def rules(cls, wanted: Wanted) -> str    # the format as a grammar: see rules.py
         def __init__(self, new_id: Callable[[], str] = ..., sure: bool = False)      # makes the ids of calls
         def push(self, text: str) -> list[Event]                 # ContentDelta, ToolCallStart, ToolCallArguments
-        def finish(self) -> list[Event]
+        def finish(self, ended: bool = True) -> list[Event]      # `ended`: the text ended itself, and was not cut off
 
 One parser reads one answer. Non-streaming is one push and finish: whatever the pushes, the events add up to the same. Text that
 is no markup is passed on at once, markup never is, and white space between the two belongs to the markup. What begins like a

@@ -22,16 +22,16 @@ from penstock.serve.text.harmony import (
     called_by,
 )
 from penstock.serve.text.json_object import BLANK, State
-from penstock.serve.text.markup import ContentWriter, StateReader, find_tag
+from penstock.serve.text.markup import ContentWriter, Openings, StateReader, find_tag
 from penstock.serve.text.tools.rules import Function, Wanted
 
 
 class HarmonyCallParser(StateReader):
     """Other messages stay as they are: the reasoning parser `harmony`, which comes first, takes their markup away. The tag that ends a
-    call may be missing, as it is where the token ends the answer. A call with an empty body has no arguments."""
+    call may be missing, as it is where the token ends the answer. A call with an empty body has no arguments, unless it was cut off."""
 
     markup: ClassVar[tuple[str, ...]] = MARKUP
-    openings: ClassVar[tuple[str, ...]] = ()
+    openings: ClassVar[Openings] = ()
 
     def __init__(self, new_id: NewId = new_call_id, sure: bool = False) -> None:
         super().__init__(self._read_start)
@@ -60,9 +60,9 @@ class HarmonyCallParser(StateReader):
             f'answer: ({channel} "{COMMENTARY}" {message} preamble {following})? (calls | {channel} "{FINAL}" {message} TEXT?)',
             *wanted.until(END, "preamble")])
 
-    def finish(self) -> list[Event]:
+    def finish(self, ended: bool = True) -> list[Event]:
         events: list[Event] = []
-        if self._read == self._read_body and not self._sure and not self._waiting.strip(BLANK):
+        if ended and self._read == self._read_body and not self._sure and not self._waiting.strip(BLANK):
             events, self._waiting = self._calls.read(EMPTY).events, ""
         events += [*self._calls.finish(), *self._content.write(self._opening + self._waiting)]
         if self._calls.num_calls:

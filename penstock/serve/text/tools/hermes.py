@@ -5,7 +5,7 @@ from penstock.compute.decoding.grammar.syntax import literal
 from penstock.serve.text.answer import Event
 from penstock.serve.text.calls import CallReader, NewId, new_call_id
 from penstock.serve.text.json_object import State
-from penstock.serve.text.markup import ContentWriter, find_tag
+from penstock.serve.text.markup import ContentWriter, Openings, find_tag
 from penstock.serve.text.tools.rules import Function, Wanted
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
@@ -16,7 +16,7 @@ class HermesParser:
     """The closing tag may be missing; text between a call's last brace and its closing tag is content."""
 
     markup: ClassVar[tuple[str, ...]] = (OPEN, CLOSE)
-    openings: ClassVar[tuple[str, ...]] = (OPEN + "{", OPEN + "\n{")
+    openings: ClassVar[Openings] = ((OPEN, "{"),)
 
     def __init__(self, new_id: NewId = new_call_id, sure: bool = False) -> None:
         self._content = ContentWriter()
@@ -63,7 +63,7 @@ class HermesParser:
                 self._content.trim()
         return events
 
-    def finish(self) -> list[Event]:
+    def finish(self, ended: bool = True) -> list[Event]:
         events = [*self._content.write(self._waiting), *self._calls.finish()]
         if self._calls.num_calls:
             self._content.trim()

@@ -5,7 +5,7 @@ from penstock.compute.decoding.grammar.syntax import literal
 from penstock.serve.text.answer import ContentDelta, Event
 from penstock.serve.text.calls import CallReader, NewId, new_call_id
 from penstock.serve.text.json_object import BLANK, State
-from penstock.serve.text.markup import Begun, ContentWriter
+from penstock.serve.text.markup import Begun, ContentWriter, Openings
 from penstock.serve.text.tools.rules import Function, Wanted, not_begun_by
 
 PYTHON_TAG = "<|python_tag|>"  # may stand before the first call
@@ -17,7 +17,7 @@ class Llama3JsonParser:
     """Without any markup, JSON that has other keys than a call's is an ordinary answer. After the last call everything is content."""
 
     markup: ClassVar[tuple[str, ...]] = ()
-    openings: ClassVar[tuple[str, ...]] = ()
+    openings: ClassVar[Openings] = ()
 
     def __init__(self, new_id: NewId = new_call_id, sure: bool = False) -> None:
         self._content = ContentWriter()
@@ -66,7 +66,7 @@ class Llama3JsonParser:
             return [*events, ContentDelta(text)] if text else events
         return events
 
-    def finish(self) -> list[Event]:
+    def finish(self, ended: bool = True) -> list[Event]:
         events = self._calls.finish()
         rest = "" if self._calls.num_calls else "".join(self._between)
         return [*events, *self._content.finish(), *([ContentDelta(rest)] if rest else [])]

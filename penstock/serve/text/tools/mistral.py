@@ -8,7 +8,7 @@ from penstock.compute.decoding.grammar.syntax import literal
 from penstock.serve.text.answer import Event
 from penstock.serve.text.calls import CallReader, NewId
 from penstock.serve.text.json_object import BLANK, State
-from penstock.serve.text.markup import ContentWriter, StateReader, find_tag
+from penstock.serve.text.markup import ContentWriter, Openings, StateReader, find_tag
 from penstock.serve.text.tools.rules import Function, Wanted
 
 TAG, CALL_ID, ARGS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
@@ -27,7 +27,7 @@ class MistralParser(StateReader):
     """Its tags are special tokens."""
 
     markup: ClassVar[tuple[str, ...]] = (TAG, CALL_ID, ARGS)
-    openings: ClassVar[tuple[str, ...]] = (TAG,)
+    openings: ClassVar[Openings] = ((TAG, ""),)
 
     def __init__(self, new_id: NewId = new_call_id, sure: bool = False) -> None:
         super().__init__(self._read_content)
@@ -57,7 +57,7 @@ class MistralParser(StateReader):
             f"calls: {wanted.tag(TAG)} rest", f"rest: {rest}", f"call: {wanted.one_of(named if newer else listed)}",
             "answer: opening rest | TEXT?", *wanted.until(TAG, "opening")])
 
-    def finish(self) -> list[Event]:
+    def finish(self, ended: bool = True) -> list[Event]:
         events = [*self._content.write(self._waiting), *self._calls.finish()]
         if self._calls.num_calls:
             self._content.trim()

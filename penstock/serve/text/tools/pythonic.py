@@ -12,7 +12,7 @@ from penstock.compute.decoding.grammar.syntax import literal
 from penstock.serve.text.answer import ContentDelta, Event, ToolCallArguments, ToolCallStart
 from penstock.serve.text.calls import NewId, new_call_id
 from penstock.serve.text.json_object import BLANK, NUMBER
-from penstock.serve.text.markup import Begun
+from penstock.serve.text.markup import Begun, Openings
 from penstock.serve.text.tools.keywords import is_name, keywords
 from penstock.serve.text.tools.rules import Function, Wanted, not_begun_by
 
@@ -39,7 +39,7 @@ class PythonicParser:
     """
 
     markup: ClassVar[tuple[str, ...]] = ()
-    openings: ClassVar[tuple[str, ...]] = ()
+    openings: ClassVar[Openings] = ()
 
     def __init__(self, new_id: NewId = new_call_id, sure: bool = False) -> None:
         """`sure`: a list that has begun is one of calls, so that what is cut off of it is no content; half of a call cannot be told as
@@ -84,7 +84,7 @@ class PythonicParser:
         events, self._events = self._events, []
         return events
 
-    def finish(self) -> list[Event]:
+    def finish(self, ended: bool = True) -> list[Event]:
         is_cut_off = self._sure and self._step is not None and (self._num_calls or "[" in self._raw)
         if is_cut_off or (self._num_calls and not "".join(self._raw).strip(BLANK + ",")):
             self._raw = []

@@ -92,6 +92,7 @@ WHERE = "input[1]"
     (f"{WHERE}.arguments", "a string", {**CALLED, "arguments": {}}), (f"{WHERE}.arguments", "not JSON", {**CALLED, "arguments": "{"}),
     (f"{WHERE}.arguments", "object as text", {**CALLED, "arguments": "[1]"}),
     (f"{WHERE}.arguments", "not JSON", {**CALLED, "arguments": "[" * 9999}),
+    (f"{WHERE}.arguments", "NaN is no JSON number", {**CALLED, "arguments": '{"at": NaN}'}),
     (f"{WHERE}.namespace", "not supported", {**CALLED, "namespace": "x"}),
     (f"{WHERE}.call_id", "which no function_call before it has", SEEN), (f"{WHERE}.call_id", "a string", {**SEEN, "call_id": None}),
     (f"{WHERE}.output", "not null", {"type": "function_call_output", "call_id": "c1"}),
@@ -130,6 +131,16 @@ def test_instructions_and_a_developers_item_both_show_in_a_template_that_has_one
         running.stop()
 
 
+def test_instructions_that_the_template_does_not_show_are_refused_by_name() -> None:
+    running = serve(FakeEngine(tiny_tokenizer("{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}")))
+    try:
+        param, message = refused(running, instructions="be kind", input="look!")
+        assert param == "instructions" and message.startswith("instructions cannot be given to this model")
+        ask(running, input="look!")
+    finally:
+        running.stop()
+
+
 def test_marks_are_obeyed_and_faulty_ones_named(server: Running) -> None:
     marked = {"type": "input_text", "text": "once upon a time", "cache_control": {"type": "ephemeral", "ttl": "1h"}}
     found = ask(server, input=[{"role": "user", "content": [marked]}, ASKED])
@@ -160,6 +171,7 @@ def test_a_call_that_was_cut_off_is_refused_with_what_to_do(arguments: str) -> N
     with pytest.raises(RequestError, match=r"input\[0\].arguments is not whole, because the call was cut off; leave the item out"):
         read_items({"input": [{**CALLED, "arguments": arguments, "status": "incomplete"}]}, (), "x")
     assert read_items({"input": [{**CALLED, "status": "incomplete"}]}, (), "x")  # a stop string ended it behind its arguments
+    assert read_items({"input": [{**CALLED, "status": "incomplete", "arguments": '{"at": {"x": 1, "x": 2}}'}]}, (), "x")
 
 
 def test_an_id_that_is_taken_or_empty_is_replaced(server: Running) -> None:

@@ -9,7 +9,7 @@ from penstock.compute.decoding.grammar import TABLE as STRUCTURES
 from penstock.compute.decoding.grammar.compiler import Compiler
 from penstock.compute.decoding.grammar.vocabulary import Vocabulary
 from penstock.core.types import Rules, StructuredOutputsParams
-from penstock.serve.text.answer import Answer, AnswerParser, ContentDelta, ReasoningDelta
+from penstock.serve.text.answer import Answer, AnswerParser, ContentDelta, ReasoningDelta, collect
 from penstock.serve.text.reasoning.mistral import MistralThinkParser
 from penstock.serve.text.reasoning.think import ThinkParser
 from penstock.serve.text.tools.hermes import HermesParser
@@ -19,7 +19,7 @@ from tests.serve.text.marked import Marked
 from tests.serve.text.tools.reading import call, cuts, numbered, pieces, pushed, read
 
 CALL = '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
-SNIPPETS = ("<think>", "</think>", "<thi", "</", "nk>", " ", "\n", "Hm", "é", "<tool_call>", CALL)
+SNIPPETS = ("<think>", "</think>", "<thi", "</", "nk>", " ", "\n", "Hm", "é", "<tool_call>", '{"', CALL)
 answers = st.lists(st.sampled_from(SNIPPETS), max_size=10).map("".join)
 OPENED = "<|im_start|>assistant\n<think>\n"
 
@@ -32,13 +32,14 @@ def test_any_cut_gives_the_same_answer(text: str, at: list[int], prompt: str) ->
     assert read(ThinkParser(prompt), *pieces(text, at)) == whole
 
 
+def both(prompt: str = "") -> AnswerParser:
+    return AnswerParser(ThinkParser(prompt, "", HermesParser.openings), HermesParser(numbered()))
+
+
 @settings(max_examples=300)
 @given(answers, cuts, st.sampled_from(["", OPENED]))
 def test_with_tools_any_cut_gives_the_same_answer(text: str, at: list[int], prompt: str) -> None:
-    def both() -> AnswerParser:
-        return AnswerParser(ThinkParser(prompt, "", HermesParser.openings), HermesParser(numbered()))
-
-    assert read(both(), *pieces(text, at)) == read(both(), text)
+    assert read(both(prompt), *pieces(text, at)) == read(both(prompt), text)
 
 
 @pytest.mark.parametrize(("prompt", "text", "reasoning", "content"), [
@@ -103,18 +104,31 @@ def test_reasoning_streams_but_for_what_may_be_a_tag() -> None:
 
 
 def test_calls_are_looked_for_in_the_answer_only() -> None:
-    text = f"<think>I could {CALL}</think>\n{CALL}"
-    answer = read(AnswerParser(ThinkParser(), HermesParser(numbered())), text)
-    assert answer == Answer(None, f"I could {CALL}", (call(0, "f", "{}"),))
+    thought, text = f"I could {CALL} \n{CALL}\n, but better not.", f"\n</think>\nShall I? {CALL}"
+    for parser, before in ((both(), "<think>"), (both(OPENED), "")):
+        assert read(parser, before + thought + text) == Answer("Shall I?", thought, (call(0, "f", "{}"),))
 
 
-@pytest.mark.parametrize("gap", ["", "\n"])
+@pytest.mark.parametrize("gap", ["", "\n", " \r\n\t"])
 @pytest.mark.parametrize(("prompt", "before"), [("", "<think>"), (OPENED, "")])
 def test_a_call_ends_a_thought_that_has_no_end(prompt: str, before: str, gap: str) -> None:
-    parser = AnswerParser(ThinkParser(prompt, "", HermesParser.openings), HermesParser(numbered()))
     text = f'{before}I need <tool_call> tags.\n<tool_call>{gap}{{"name": "f", "arguments": {{}}}}{gap}</tool_call>'
-    assert read(parser, text) == Answer(None, "I need <tool_call> tags.", (call(0, "f", "{}"),))
+    assert read(both(prompt), text) == Answer(None, "I need <tool_call> tags.", (call(0, "f", "{}"),))
     assert read(ThinkParser(prompt), text).content is None  # where no function may be called
+
+
+@pytest.mark.parametrize("end", ["", " or", "</thi"])
+def test_a_thought_that_is_cut_off_is_one_with_the_calls_in_it(end: str) -> None:
+    parser = both(OPENED)
+    assert collect([*parser.push(f"I could {CALL}{end}"), *parser.finish(ended=False)]) == Answer(None, f"I could {CALL}{end}")
+
+
+def test_text_is_held_back_only_behind_what_calls_begin_with() -> None:
+    reader = both(OPENED)
+    assert pushed(reader, "A <tool_call> ") == [ReasoningDelta("A")]
+    assert pushed(reader, "tag, ") == [ReasoningDelta(" <tool_call> tag,")]
+    assert pushed(reader, CALL + " is") == [] and pushed(reader, " one. </think") == []
+    assert pushed(reader, "> So") == [ReasoningDelta(f" {CALL} is one."), ContentDelta("So")]
 
 
 def test_mistrals_thoughts_have_tags_of_their_own() -> None:
@@ -122,6 +136,8 @@ def test_mistrals_thoughts_have_tags_of_their_own() -> None:
     assert read(MistralThinkParser(), text) == read(MistralThinkParser(), *text) == Answer("Yes.", "Hm, <think>.")
     calling = AnswerParser(MistralThinkParser("", "", MistralParser.openings), MistralParser(numbered()))
     assert read(calling, "[THINK]Hm.[TOOL_CALLS]f[ARGS]{}") == Answer(None, "Hm.", (call(0, "f", "{}"),))
+    calling = AnswerParser(MistralThinkParser("", "", MistralParser.openings), MistralParser(numbered()))
+    assert read(calling, "[THINK]Hm, [TOOL_CALLS]f[ARGS]{}?[/THINK]No.") == Answer("No.", "Hm, [TOOL_CALLS]f[ARGS]{}?")
     assert MistralThinkParser.suits("{{ '[THINK]' }}") and not MistralThinkParser.suits("<think>") and not ThinkParser.suits("[THINK]")
 
 

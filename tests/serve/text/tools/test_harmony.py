@@ -3,7 +3,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.serve.text.answer import Answer, AnswerParser, ContentDelta, ReasoningDelta, ToolCallArguments, ToolCallStart, merged
+from penstock.serve.text.answer import (
+    Answer,
+    AnswerParser,
+    ContentDelta,
+    ReasoningDelta,
+    ToolCallArguments,
+    ToolCallStart,
+    collect,
+    merged,
+)
 from penstock.serve.text.harmony import MAX_HEADER
 from penstock.serve.text.reasoning.harmony import HarmonyParser
 from penstock.serve.text.tools.harmony import HarmonyCallParser
@@ -96,6 +105,9 @@ def test_an_empty_body_means_no_arguments(header: str, end: str, body: str) -> N
 def test_a_body_that_was_cut_off_is_not_empty() -> None:
     assert read(both(), IN_CHANNEL + "<|ca") == Answer(IN_CHANNEL + "<|ca")
     assert read(both(sure=True), IN_CHANNEL).tool_calls == ()
+    for body in ("", " \n"):
+        reader = both()
+        assert collect([*reader.push(IN_CHANNEL + body), *reader.finish(ended=False)]) == Answer(IN_CHANNEL + body)
 
 
 @pytest.mark.parametrize("body", ["city: Rome", "[1]", '{"a": }', '{"city": "Ro', "{bad}<|call|> behind", "null"])
