@@ -56,12 +56,12 @@ class Passes:
         return len(self.interval_s) - 1
 
 
-def waiting(rate: float, most: float, decoding: float, timed: Timed) -> Batches:
+def waiting(rate: float, most: float, occupied: float, timed: Timed) -> Batches:
     """`most`: prompts that a pass takes, one or more, the last perhaps in part. `timed`: such a pass, as in `Passes`."""
     if most > MOST and rate * timed(MOST)[0] < MOST / 2:
         most = MOST
     together = math.ceil(int(most) / MOST)
-    return batches(rate / together, passes(most / together, lambda count: timed(count * together)), decoding)
+    return batches(rate / together, passes(most / together, lambda count: timed(count * together)), occupied)
 
 
 def passes(most: float, timed: Timed) -> Passes:
@@ -73,8 +73,8 @@ def passes(most: float, timed: Timed) -> Passes:
     return Passes(interval_s, through_s, timed(most)[0] * whole / most)
 
 
-def batches(rate: float, each: Passes, decoding: float) -> Batches:
-    """Of prompts that come at random. `decoding`: share of the time without prompts in which a pass is under way nevertheless."""
+def batches(rate: float, each: Passes, occupied: float) -> Batches:
+    """Of prompts that come at random. `occupied`: share of the time without prompts in which a pass is under way nevertheless."""
     most = each.most
     size = max(LINE, 2 * most) + 1
     interval_s = np.append(each.interval_s, each.full_s)  # by the prompts that are there, all above the most alike
@@ -84,7 +84,7 @@ def batches(rate: float, each: Passes, decoding: float) -> Batches:
     others = np.flatnonzero(comes.max(axis=0) > RARE)
     line, other, moment = np.meshgrid(begun, others, MOMENTS, indexing="ij")
     taken, kind = np.minimum(line, most), np.minimum(line, most + 1)
-    rest_s = interval_s[kind] * (1 - moment) * np.where(line == 0, decoding, 1.0)
+    rest_s = interval_s[kind] * (1 - moment) * np.where(line == 0, occupied, 1.0)
     before = (line - taken + np.round(other * moment).astype(int)) // most  # full passes
     along = np.clip(line - taken + other + 1 - before * most, 1, most)
     times_s = (rest_s + before * each.full_s + each.through_s[along]).ravel()

@@ -8,8 +8,9 @@ from penstock.core.catalogue.part import Part
 from penstock.study.measure.samples import Sample
 from penstock.study.plan.configuration import Configuration
 from penstock.study.plan.cost import bill
-from penstock.study.plan.evaluate import ATTAINED, MOST_BATCH, MOST_REPLICAS, Goal
+from penstock.study.plan.evaluate import MOST_BATCH, MOST_REPLICAS, Goal
 from penstock.study.plan.line import Ask, Line, Served, Server, timing
+from penstock.study.plan.load import ATTAINED
 from penstock.study.plan.memory import room
 from penstock.study.plan.model import Model, WeightFormat
 from penstock.study.plan.reached import Replica
@@ -56,9 +57,9 @@ class _Trial:
             return row
         tokens = row.replicas - row.prefill_replicas
         if not row.prefill_replicas:
-            count = fewest(tokens, most, lambda count: self._kept(self._sized(0, count)) >= ATTAINED)
+            count = fewest(tokens + 1, most, lambda count: self._kept(self._sized(0, count)) >= ATTAINED)
             return self._sized(0, count or most)
-        # while prompts wait, more replicas for tokens do not help: the former are enough first, beside ample ones of the latter
+        # with ample replicas for tokens none of these holds prompts up: those for prompts are enough first, then these
         prompts = fewest(row.prefill_replicas, most - tokens, lambda count: self._kept(self._sized(count, ample)) >= ATTAINED)
         if prompts is None:
             return self._sized(most - tokens, tokens)
@@ -142,14 +143,14 @@ def handed(sends: Iterable[tuple[int, float, float]], receivers: int) -> list[fl
 
 
 def fewest(least: int, most: int, does: Callable[[int], bool]) -> int | None:
-    """Of numbers above `least`, which does not, the first that does, if more do wherever fewer do."""
-    low, high = least, least
-    while True:
-        if high >= most:
+    """Of numbers from `least` on, the first that does, if more do wherever fewer do."""
+    if least > most:
+        return None
+    low, high = least - 1, least
+    while not does(high):
+        if high == most:
             return None
         low, high = high, min(2 * high, most)
-        if does(high):
-            break
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if does(middle) else (middle, high)

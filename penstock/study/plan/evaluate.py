@@ -2,15 +2,15 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from penstock.compute.steptime import Roofline, StepTime
+from penstock.compute.steptime import Roofline
 from penstock.study.digits import digits, rounded_down
+from penstock.study.plan.apart import Apart
 from penstock.study.plan.batches import Batches
 from penstock.study.plan.configuration import ARITHMETIC, Candidate, Configuration
 from penstock.study.plan.cost import bill
 from penstock.study.plan.here import HERE
-from penstock.study.plan.load import Load
+from penstock.study.plan.load import ATTAINED, Load
 from penstock.study.plan.memory import SEQS, Room, room
 from penstock.study.plan.model import PREFILL_APART, Model, Stored, WeightFormat, lacking, unserved
 from penstock.study.plan.reached import Replica
@@ -18,7 +18,6 @@ from penstock.study.plan.steady import INTERCONNECT, Point, Queue, Steady, told_
 from penstock.study.sizes import doublings
 
 CHUNKS = (512, 2048, 8192)  # tokens
-ATTAINED = 0.9  # share of the requests that an SLO is kept for (Zhong et al., "DistServe", OSDI 2024)
 MOST_BATCH = 4096
 MOST_REPLICAS = 1024
 GROWING = 1.1  # twice the batch that would fit gives so many times the goodput: capacity is what binds
@@ -163,62 +162,22 @@ class Evaluator:
         return best
 
     def _apart(self, trial: "_Trial", steady: Steady) -> Configuration | None:
-        """Prompts on replicas of their own, which hand the keys and values over the network (DistServe; Splitwise, ISCA 2024)."""
+        """Prompts on replicas of their own, which hand the keys and values over the network."""
         load, rate = self._goal.load, self._goal.load.rate or 0.0
         if not self._goal.apart or load.output < 2:
             return None
         most, limit = trial.largest_batch(load), self._most_replicas(trial)
         moved_s = trial.candidate.part.network.send_seconds(load.input * trial.stored.kv_bytes_per_token / trial.candidate.split.devices)
-        alone_s = steady.closed(1).queue.service_s
-        tokens = self._first(limit, lambda n: self._tokens(steady, rate / n, most, (alone_s, moved_s)))
-        if tokens is None:
+        apart = Apart(steady, load, self._goal.most_s, most, limit)
+        way, unlinked = apart.fewest(moved_s), apart.fewest(0.0)
+        if way is None or unlinked is None:
             return None
-        count, (tpot, time, received_s) = tokens
-        prompts = self._first(limit - count, lambda n: self._prompts(steady, rate / n, (moved_s, received_s)))
-        if prompts is None:
-            return None
-        apart, queue = prompts
-        computing, running = steady.computing(rate / apart, queue.busy).scaled(apart), rate / count * (load.output - 1) * tpot
-        point = Point(queue, queue.mean_s, tpot, rate, running, computing, time.scaled(count), 1.0, queue.busy)
-        row = self._row(trial, point, most, apart + count, apart)
-        link_binds = any(n > 1 and handed(rate / (n - 1), moved_s) is None for n in (apart, count))
-        return replace(row, bound=INTERCONNECT) if link_binds else row
-
-    def _prompts(self, steady: Steady, rate: float, link_s: tuple[float, float]) -> Queue | Batches | None:
-        """`link_s`: that keys and values take to be sent, and until they are received."""
-        moved_s, received_s = link_s
-        queue, sent = steady.prefill(rate), handed(rate, moved_s)
-        if queue is None or sent is None:
-            return None
-        whole = queue.later(sent.mean_s - moved_s + received_s)
-        return whole if whole.share_within(self._goal.most_s.get("ttft", math.inf)) >= ATTAINED else None
-
-    def _tokens(self, steady: Steady, rate: float, most: int, first_s: tuple[float, float]) -> tuple[float, StepTime, float] | None:
-        """(seconds between tokens, where the time goes, until keys and values are received). `first_s`: that a prompt takes alone, and
-        these to be sent: of what an SLO leaves for waiting, half is left to the line of prompts."""
-        alone_s, moved_s = first_s
-        found, received = steady.decode(rate, most), handed(rate, moved_s)
-        if found is None or received is None or found[0] > self._goal.most_s.get("tpot", math.inf):
-            return None
-        left_s = self._goal.most_s.get("ttft", math.inf) - alone_s - moved_s
-        return (*found, received.mean_s) if 2 * (received.mean_s - moved_s) <= left_s else None
-
-    def _first(self, limit: int, judged: Any) -> tuple[int, Any] | None:
-        """The fewest replicas that `judged` finds something for, if it does for more wherever it does for fewer."""
-        low = 0
-        for count in doublings(limit):
-            if (found := judged(count)) is None:
-                low = count
-                continue
-            high = count
-            while high - low > 1:
-                middle = (low + high) // 2
-                if (fewer := judged(middle)) is None:
-                    low = middle
-                else:
-                    high, found = middle, fewer
-            return high, found
-        return None
+        queue, tokens = way.prompts.queue, way.tokens
+        prompts = steady.computing(rate / way.num_prompts, queue.busy).scaled(way.num_prompts)
+        running = rate / way.num_tokens * (load.output - 1) * tokens.tpot_s
+        point = Point(queue, way.prompts.ttft_s, tokens.tpot_s, rate, running, prompts, tokens.time.scaled(way.num_tokens), 1.0, queue.busy)
+        row = self._row(trial, point, most, way.replicas, way.num_prompts)
+        return replace(row, bound=INTERCONNECT) if unlinked.replicas < way.replicas else row
 
     def _most_replicas(self, trial: "_Trial") -> int:
         most = self._goal.most_devices(trial.candidate.part.name)
@@ -301,11 +260,6 @@ class _Trial:
 
     def mbu(self, load: Load, point: Point) -> float | None:
         return self.replica.mbu(point.running, load.input + load.output // 2, point.tpot_s)
-
-
-def handed(rate: float, moved_s: float) -> Queue | None:
-    """Over a link that has so many requests' keys and values to send or to receive a second, each so long. None where it cannot keep up."""
-    return Queue(moved_s, rate * moved_s) if rate * moved_s < 1 else None
 
 
 def sustained(steady: Steady, most: int, failed: float) -> float | None:

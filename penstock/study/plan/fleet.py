@@ -14,6 +14,7 @@ from operator import le
 
 from penstock.core.catalogue.part import Part
 from penstock.study.plan.configuration import Configuration
+from penstock.study.plan.evaluate import at_once
 
 FEW = 12  # models, of which other ways are tried
 EFFORT = 200_000  # looks at a device, in which they are
@@ -24,11 +25,12 @@ Way = tuple[float, Configuration, "list[tuple[Device, Tenant]]"]  # what it adds
 @dataclass(frozen=True, slots=True)
 class Wish:
     """A model, and the ways in which it could be served at the rate that is asked for. `device_bytes` of a row are all that it needs of a
-    device: others there take the rest."""
+    device to itself: others there take the rest. `request_tokens`: of a mean request, in the cache."""
 
     model: str
     rows: Sequence[Configuration]
     most_s: Mapping[str, float]
+    request_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +38,14 @@ class Tenant:
     """One replica on a device."""
 
     wish: int
-    device_bytes: float
+    device_bytes: float  # while its steps take as long as alone
+    request_bytes: float  # of a request more
     busy: float  # share of the time in which it computes
     slack: float  # how many times longer its steps may take
+
+    def held(self, longer: float) -> float:
+        """Bytes while its steps take so many times as long, so that more requests are there at once (Little's law)."""
+        return self.device_bytes + (at_once(longer * self.busy) - at_once(self.busy)) * self.request_bytes
 
 
 @dataclass(slots=True)
@@ -50,10 +57,12 @@ class Device:
     def takes(self, tenant: Tenant) -> bool:
         """Whether all still fit and keep their SLO with this one beside them."""
         tenants = [*self.tenants, tenant]
-        if sum(each.device_bytes for each in tenants) > self.part.usable_bytes:
-            return False
         busy = sum(each.busy for each in tenants)
-        return busy < 1 and all(1 / (1 - (busy - each.busy)) <= each.slack for each in tenants)
+        if busy >= 1:
+            return False
+        longer = [(each, 1 / (1 - (busy - each.busy))) for each in tenants]
+        return all(times <= each.slack for each, times in longer) and (
+            sum(each.held(times) for each, times in longer) <= self.part.usable_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +149,8 @@ class Fleet:
         """The devices of each replica. They are taken for the time being, so that replicas do not get the same."""
         found: list[tuple[Device, Tenant]] = []
         share, each = _share(row), together(row, self.parts[row.hardware])
-        tenant = Tenant(at, row.device_bytes or 0.0, 1.0 if share > 1 else min(1.0, row.running or 0.0), _slack(row, wish.most_s))
+        tenant = Tenant(at, row.device_bytes or 0.0, wish.request_tokens * row.kv_bytes_per_token,
+                        1.0 if share > 1 else min(1.0, row.running or 0.0), _slack(row, wish.most_s))
         for _ in range(row.replicas * share // each):
             devices = self._free(row.hardware, each) if share > 1 else self._shared(row.hardware, tenant) or self._free(row.hardware, 1)
             if devices is None:
@@ -227,7 +237,7 @@ def undominated(wish: Wish, parts: Mapping[str, Part]) -> list[Configuration]:
     needs: list[tuple[tuple[str, int, int], tuple[float, ...]]] = []
     for row in _good(wish, parts):
         share = _share(row)
-        shared = (row.device_bytes or 0.0, row.running or 0.0, -_slack(row, wish.most_s)) if share == 1 else ()
+        shared = (row.device_bytes or 0.0, row.kv_bytes_per_token, row.running or 0.0, -_slack(row, wish.most_s)) if share == 1 else ()
         kind, mine = (row.hardware, share, together(row, parts[row.hardware])), (row.replicas, *shared)
         if not any(other == kind and all(map(le, theirs, mine)) for other, theirs in needs):
             kept.append(row)

@@ -9,6 +9,7 @@ from penstock.study.measure.datasets import azure, burstgpt, mooncake
 from penstock.study.measure.datasets.jsonl import read_text
 from penstock.study.measure.datasets.traces import Row
 
+ATTAINED = 0.9  # share of the requests that an SLO is kept for (Zhong et al., "DistServe", OSDI 2024)
 INPUT, OUTPUT = 512, 128  # tokens, where nothing is told
 MIN_RATE = 1e-6  # requests a second: a request in twelve days, above which a clock in seconds counts microseconds
 MAX_HEAD = 1 << 20  # characters of a first line; Mooncake's prompts are long lists

@@ -14,9 +14,9 @@ from penstock.study.measure.samples import Sample
 from penstock.study.plan.bursts import Bursts
 from penstock.study.plan.configuration import MEASURED, TWIN, Configuration
 from penstock.study.plan.cost import bill
-from penstock.study.plan.evaluate import ATTAINED, Goal, rank
+from penstock.study.plan.evaluate import Goal, rank
 from penstock.study.plan.fewest import Fewest
-from penstock.study.plan.load import Load
+from penstock.study.plan.load import ATTAINED, Load
 from penstock.study.plan.memory import room
 from penstock.study.plan.model import Model, WeightFormat
 from penstock.study.plan.reached import Replica, binding

@@ -1,5 +1,5 @@
-"""Several models over the devices there are: a TOML file with a table `devices` (part = count; left out: as many as needed, of this machine
-those there are) and a list `models`, each with the fields of a Request and a rate.
+"""Several models over the devices there are: a TOML file with a table `devices` (part = count; left out: as many as needed, and one of this
+machine) and a list `models`, each with the fields of a Request and a rate.
 """
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -56,6 +56,7 @@ def shared(file: Path, given: Request, watch: Watch = unwatched) -> Shared:
     requests = [_request(entry, asked, file) for entry in entries]
     users = _users(requests, file)
     parts = {name: of[0][0] for name, of in users.items()}
+    there: Mapping[str, int | None] = {name: 1 if name == HERE else None for name in parts} if counts is None else counts
     if counts and (strange := [name for name in counts if name not in parts]):
         raise UsageError(f"{file} has devices {', '.join(strange)}, which no model may use")
     if unpriced := [name for name, part in parts.items() if part.price is None]:
@@ -66,15 +67,16 @@ def shared(file: Path, given: Request, watch: Watch = unwatched) -> Shared:
         with _naming(file, request.model):
             found = plan(request, _of(request.model, watch))
         rows = [at_most(row, found.load, parts[row.hardware]) for row in found.configurations]
-        wishes.append(Wish(request.model, rows, found.most_s))
-    fleet = Fleet(parts, {name: _most(name, of) for name, of in users.items()} if counts is None else counts)
+        wishes.append(Wish(request.model, rows, found.most_s, found.load.input + found.load.output))
+    fleet = Fleet(parts, there)
     placements = fleet.place(wishes)
     return Shared(placements, [device.part.name for device in fleet.devices], fleet.usd_per_hour())
 
 
 def at_most(row: Configuration, load: Load, part: Part) -> Configuration:
     """With the bytes that a device holds of it while there are as many requests as hardly ever are more, or the longest one: on average
-    there are fewer, but whoever shares the device has to leave room for these. With `kv_tokens` the device is full."""
+    there are fewer, but whoever shares the device has to leave room for these, and for those that wait for others there (`Tenant.held`).
+    With `kv_tokens` the device is full."""
     if row.device_bytes is None:
         return row
     each = load.input + load.output
@@ -102,12 +104,6 @@ def _users(requests: Sequence[Request], file: Path) -> dict[str, list[tuple[Part
                     f"{file}: {other.model} and {request.model} are given different figures of {part.name} ({', '.join(apart)}), which is "
                     "one part: give both the same price, watts, what-if and catalogue")
     return found
-
-
-def _most(name: str, users: Sequence[tuple[Part, Request]]) -> int | None:
-    """Devices of a part where the file counts none: as many as are needed, but for this machine, of which there is one unless a model that
-    may use it is told of more."""
-    return max(request.max_devices or 1 for _, request in users) if name == HERE else None
 
 
 @contextmanager

@@ -177,14 +177,14 @@ class Steady:
         running = rate * (queue.mean_s + steps * tpot)
         if running > most:
             return None
-        computing, other = self._timer.told(mixed).scaled(share), self._timer.told(decode).scaled(1 - share)
-        return Point(queue, queue.mean_s, tpot, rate, running, computing, other.scaled(decoding(decodes)), mixed.prompt_share,
-                     computing.seconds / (computing.seconds + other.seconds))
+        mixed_time, other = self._timer.told(mixed).scaled(share), self._timer.told(decode).scaled(1 - share)
+        return Point(queue, queue.mean_s, tpot, rate, running, mixed_time, other.scaled(occupied(decodes)), mixed.prompt_share,
+                     mixed_time.seconds / (mixed_time.seconds + other.seconds))
 
     def _waiting(self, rate: float, decodes: float, passed: float, chunk: MeanStep | None) -> Queue | Batches | None:
         """`chunk`: of a prompt, a step with it; None: steps take whole prompts. None where it cannot keep up."""
         if chunk is None:
-            return waiting(rate, self._chunk / self._input, decoding(decodes), lambda count: self._pass_seconds(decodes, count))
+            return waiting(rate, self._chunk / self._input, occupied(decodes), lambda count: self._pass_seconds(decodes, count))
         full = rate * self._chunks * passed >= 1
         busy = rate * passed * self._input / self._chunk if full else rate * self._chunks * self._timer.interval(chunk)
         after_s = passed / 2 * min(1.0, decodes)  # the step that is under way has to end first
@@ -224,7 +224,7 @@ class Steady:
             settled, passed = abs(now - passed) < 1e-5 * passed, now
             if settled:
                 tpot = self._token_seconds(self._turn(decodes), 0.0, step, step)
-                return (tpot, scaled_to(decoding(decodes), self._timer.told(step))) if rate * self._steps * tpot <= most else None
+                return (tpot, scaled_to(occupied(decodes), self._timer.told(step))) if rate * self._steps * tpot <= most else None
         return None
 
     def _saturated(self, batch: int) -> Point:
@@ -266,7 +266,7 @@ class Steady:
         return MeanStep(decodes, self._context)
 
 
-def decoding(decodes: float) -> float:
+def occupied(decodes: float) -> float:
     """Of the passes without prompts, in which so many sequences decode on average, those in which any does."""
     return 1 - math.exp(-decodes)
 

@@ -5,9 +5,19 @@ from typing import Any
 
 import pytest
 
+from penstock.compute.steptime import Split
+from penstock.core.catalogue.read import Catalogue
+from penstock.serve.engine import build
 from penstock.study.plan import refine
-from penstock.study.plan.bursts import Bursts, fewest, handed
+from penstock.study.plan.bursts import Bursts, _Trial, fewest, handed
 from penstock.study.plan.configuration import Configuration
+from penstock.study.plan.evaluate import Goal
+from penstock.study.plan.line import Server
+from penstock.study.plan.load import Load
+from penstock.study.plan.model import weight_format
+from penstock.study.plan.reached import Replica
+from penstock.study.plan.request import model_of
+from penstock.study.plan.simulate.call import Call
 from tests.study.plan.traces import in_bursts, some_long
 
 PLAIN = {"quant": ("none",), "kv_dtype": ("auto",), "tensor_parallel": "1", "slo": "ttft=3s", "chunk": "2048"}
@@ -69,6 +79,21 @@ def test_a_line_does_as_the_twin_does(ask: Any, trace: str, monkeypatch: pytest.
     assert seen
 
 
+@pytest.mark.parametrize(("most", "found"), [(None, (4, 3)), (7, (4, 3)), (6, (4, 2))])
+def test_of_replicas_that_are_enough_no_more_are_taken(monkeypatch: pytest.MonkeyPatch, most: int | None, found: tuple[int, int]) -> None:
+    """Four for prompts are enough where three decode."""
+    def enough(self: Any, row: Configuration) -> float:
+        return float(row.prefill_replicas >= 4 and row.replicas - row.prefill_replicas >= 3)
+
+    monkeypatch.setattr(_Trial, "_kept", enough)
+    stored, part = model_of("llama-2-7b").stored(weight_format("none", build.parse_quant), "auto"), Catalogue().part("l4")
+    row = Configuration("l4", 6, 1, 1, "none", "auto", True, replicas=6, prefill_replicas=4)
+    calls = [Call(0.0, (range(9),), 9)] * 100
+    server = Server(lambda *step: (1.0, 1.0), 1, 512, 9)
+    sized = _Trial(row, Replica(stored, part, Split()), server, Goal(Load(), {}, max_devices=most), calls).enough()
+    assert (sized.prefill_replicas, sized.replicas - sized.prefill_replicas) == found and sized.devices == sum(found)
+
+
 def test_links_hand_over_one_at_a_time() -> None:
     """Two seconds each. From one sender to two receivers, from two to one, and from each to another."""
     alike = [(0, 1.0, 2.0), (0, 1.0, 2.0), (0, 9.0, 2.0)]
@@ -78,6 +103,7 @@ def test_links_hand_over_one_at_a_time() -> None:
 
 
 @pytest.mark.parametrize(("least", "most", "enough", "found"), [
-    (1, 100, 2, 2), (1, 100, 37, 37), (3, 100, 100, 100), (1, 100, 101, None), (5, 5, 6, None), (7, 5, 8, None)])
+    (1, 100, 1, 1), (4, 100, 3, 4), (1, 100, 2, 2), (1, 100, 37, 37), (3, 100, 100, 100), (1, 100, 101, None), (5, 5, 6, None),
+    (7, 5, 8, None)])
 def test_the_fewest_that_do(least: int, most: int, enough: int, found: int | None) -> None:
     assert fewest(least, most, lambda count: count >= enough) == found
