@@ -5,6 +5,7 @@ those that the step in flight writes; whatever it has computed in whole blocks o
 tree's own blocks. Blocks that only the tree holds count as free.
 """
 import logging
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -126,6 +127,10 @@ class KVManager:
             self._count_found(seq, nodes)
         self._pin_marks(seq, self._held[seq.seq_id], now)
         return True
+
+    def fits(self, seq: Seq) -> bool:
+        """Whether `admit` would take the sequence in now, beside others."""
+        return self._fit(seq, self._find(seq), self._room(), alone=False) is not None
 
     def still_refuses(self, seq: Seq) -> bool:
         """Whether `admit` refused the sequence last, and would until a block is freed: neither time nor growth can make room, and nothing
@@ -285,14 +290,15 @@ class KVManager:
 
     def _may_be_cached(self, seq: Seq, nodes: list[Node]) -> bool:
         """Whether a live sequence may come to register the block that follows `nodes` in this one."""
-        last, start = nodes[-1] if nodes else None, len(nodes) * self.block_size
-        block = seq.tokens[start : start + self.block_size]
-        if len(block) < self.block_size or not self._looks_up(seq):
+        end = (len(nodes) + 1) * self.block_size
+        if end > len(seq.tokens) or not self._looks_up(seq):
             return False
         for held in self._held.values():
-            own = held.seq.tokens[start : start + self.block_size]
-            if held.node is last and held.seq.salt == seq.salt and own == block[: len(own)]:
-                return True
+            own, depth = held.seq, held.num_registered
+            if own.salt == seq.salt and depth <= len(nodes) and held.node is (nodes[depth - 1] if depth else None):
+                start, most = depth * self.block_size, min(end, len(own.tokens))
+                if own.tokens[start:most] == seq.tokens[start:most]:
+                    return True
         return False
 
     def _looks_up(self, seq: Seq) -> bool:
@@ -308,11 +314,14 @@ class KVManager:
         num_needed = self.blocks_for(len(seq.tokens)) - len(nodes) + whole
         if num_needed > room:
             return None
-        num_taken = len(nodes) if alone else sum(not node.pinned and self.tree.is_idle(node) for node in nodes)
+        num_taken = len(nodes) - (0 if alone else bisect_left(nodes, True, key=self._is_evictable))  # below one that is, all are
         if whole and num_needed + num_taken > room:
             last = nodes.pop()
-            num_taken -= alone or (not last.pinned and self.tree.is_idle(last))
+            num_taken -= alone or self._is_evictable(last)
         return num_needed if num_needed + num_taken <= room else None
+
+    def _is_evictable(self, node: Node) -> bool:
+        return not node.pinned and self.tree.is_idle(node)
 
     def _count_found(self, seq: Seq, nodes: list[Node]) -> None:
         if self._looks_up(seq):

@@ -27,7 +27,7 @@ class EntryView:
 
 
 class Batching(Protocol):
-    """Asked for the first waiting sequence, whenever there may be room for it; `view.waiting` is never empty."""
+    """Asked for the one that waits and would be next, whenever there may be room for it; `view.waiting` is never empty."""
 
     def may_enter(self, seq: Seq, view: EntryView) -> bool: ...
 

@@ -81,7 +81,8 @@ class Forecast:
         for seq in load.decodes:
             _, last_s = dues_s(seq, load.now if seq.first_token_s is None else seq.first_token_s)
             self._answer(0, next(tokens), 1, len(seq.tokens), affords_s(seq, last_s, load.now))
-        self._prefills = {claim.seq.seq_id: (claim, next(tokens) - 1) for claim in prefills}  # not served yet: with its tokens to come
+        # By seq_id, of those in progress that are not served yet: tokens to compute, and output tokens after the first.
+        self._prefills = {claim.seq.seq_id: (claim.seq, claim.num_left, next(tokens) - 1) for claim in prefills}
         self._first_s: dict[int, float] = {}  # by seq_id: of prefills that were
 
     def serve(self, claims: Sequence[Claim]) -> None:
@@ -89,13 +90,12 @@ class Forecast:
         self.first_tokens_s(claims)
 
     def first_tokens_s(self, claims: Sequence[Claim]) -> list[float]:
-        """When each of the next in the queue has its first token, if none behind them is served. Those that are treated together have it at
-        the same time."""
+        """When each of the next in the queue has its first token, if none that waits behind them is served. Those that are treated together
+        have it at the same time."""
         found: list[float] = []
-        behind = sum([claim.num_left for claim in claims])
+        behind = sum([claim.num_left for claim in claims if not _runs(claim)])
         while (first := len(found)) < len(claims):
             if _runs(claims[first]):
-                behind -= claims[first].num_left
                 found.append(self._go_on(claims[first].seq.seq_id, behind))
                 continue
             size = min(max(self._num_served // TOGETHER, 1), max(self._num_answers, 1), len(claims) - first)
@@ -120,7 +120,7 @@ class Forecast:
         for other in behind:
             if filled >= most:
                 break
-            filled += other.num_left
+            filled += ahead._left(other)
         return ahead._now + ahead._step_s(max(ahead._rows, min(filled, most)))
 
     def next_step_s(self, claims: Sequence[Claim]) -> float:
@@ -130,16 +130,36 @@ class Forecast:
     def _go_on(self, seq_id: int, behind: int) -> float:
         """When a prompt in progress has its first token. It may have been served already, while others could not enter."""
         if (prefill := self._prefills.pop(seq_id, None)) is not None:
-            claim, num_more = prefill
-            seq, left = claim.seq, claim.num_left
+            seq, left, num_more = prefill
             self._seats += 1
             self._free += len(seq.tokens)  # which it has taken already
             bunch = _Bunch((seq,), left, len(seq.tokens) - left, len(seq.tokens), num_more)
             self._first_s[seq_id] = self._run(bunch, seq, behind)
         return self._first_s[seq_id]
 
+    def _go_on_meanwhile(self) -> None:
+        """The first prompt in progress goes on until it is served or an answer ends: till then, who may not enter still may not."""
+        seq_id, (seq, left, num_more) = next(iter(self._prefills.items()))
+        most = self._num_rows
+        room = max(most - self._rows, 0) + (self._next_end - self._step - 1) * most
+        if left <= room:
+            self._go_on(seq_id, 0)
+            return
+        if room:
+            self._compute(room, len(seq.tokens) - left)
+            self._prefills[seq_id] = seq, left - room, num_more
+        self._skip()
+
+    def _left(self, claim: Claim) -> int:
+        """Tokens that are still to be computed of a prompt that was not named yet."""
+        if not _runs(claim):
+            return claim.num_left
+        prefill = self._prefills.get(claim.seq.seq_id)
+        return 0 if prefill is None else prefill[1]
+
     def _serve(self, bunch: _Bunch, behind: int) -> float:
-        """When it has its first token (half of it, where it is several), if so many rows come behind it."""
+        """When it has its first token (half of it, where it is several), if so many rows come behind it beside those of prompts in
+        progress."""
         tightest = bunch.tightest(self._now)
         self._enter(bunch, tightest)
         return self._run(bunch, tightest, behind)
@@ -148,6 +168,7 @@ class Forecast:
         """The same, once they are let in."""
         later = bunch.num_left // 2 if len(bunch.seqs) > 1 else 0  # answers of one bunch begin when half of it is computed
         self._compute(bunch.num_left - later, bunch.num_before)
+        behind += sum([left for _, left, _ in self._prefills.values()])
         first_s = self._now + self._step_s(max(self._rows, min(self._rows + later + behind, self._num_rows)))
         self._begin(bunch, tightest)
         if later:
@@ -164,7 +185,7 @@ class Forecast:
             if bears and num <= self._seats and self._free >= room:
                 return
             if self._prefills:
-                self._go_on(next(iter(self._prefills)), 0)
+                self._go_on_meanwhile()
             else:
                 self._skip()
 

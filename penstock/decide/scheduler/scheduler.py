@@ -9,7 +9,6 @@ Progress: the first sequence in the order never loses its blocks to another, eve
 preempted, a sequence that runs alone may use the whole cache, and held ones that wait for a token make room when nothing else could go on.
 So whatever `add` accepts is finished.
 """
-from collections.abc import Sequence
 from functools import partial
 from itertools import chain, islice
 
@@ -28,9 +27,9 @@ from penstock.decide.scheduler.handed_out import HandedOut
 from penstock.decide.scheduler.limits import Limits, check_servable
 from penstock.decide.scheduler.live import Live
 from penstock.decide.scheduler.pacing import Pacing
-from penstock.decide.scheduler.promise import has_objectives, num_left
+from penstock.decide.scheduler.promise import has_objectives
 from penstock.decide.scheduler.queue import Key, Order, Queue
-from penstock.decide.scheduler.step import Step
+from penstock.decide.scheduler.step import Step, num_wanted
 from penstock.decide.scheduler.taken import take_drafts, take_tokens
 from penstock.decide.scheduler.waiting import Waiting
 
@@ -256,36 +255,38 @@ class Scheduler:
         running = self._running.in_order(now)
         decodes = [seq for seq in running if len(seq.tokens) - seq.num_computed == 1]
         prefills = [seq for seq in running if len(seq.tokens) - seq.num_computed > 1] if len(decodes) < len(running) else []
-        self._plan_decodes(decodes, prefills, step, now)
+        view = ChunkView(now, decodes, prefills, partial(self._live.prompts, now))
+        self._plan_decodes(view, step)
         if prefills or len(self._waiting):
-            view = ChunkView(now, decodes, prefills, partial(self._live.prompts, now))
             step.num_tokens_left = self._pacing.chunking.num_rows(view, step.num_tokens_left)
         for seq in prefills:
             if not step.num_preempted:
                 self._let_in(step, now, self._running.begun(seq))
             self._plan_seq(seq, step, now, 0)
 
-    def _plan_decodes(self, decodes: Sequence[Seq], prefills: Sequence[Seq], step: Step, now: float) -> None:
+    def _plan_decodes(self, view: ChunkView, step: Step) -> None:
         """Answers that run. Of forks there may be more than seats; the one that the first prompt in progress has is not theirs."""
         most = min(step.num_seqs_left, step.num_tokens_left)
-        if prefills and len(decodes) >= most > 1:
+        if view.prefills and len(view.decodes) >= most > 1:
             most -= 1
-        seated = decodes[:most]
+        seated = view.decodes[:most]
         drafts = any(seq.drafts for seq in seated)
-        kept = self._kept_rows(prefills, step.num_tokens_left - len(seated), now) if drafts else 0
+        kept = self._kept_rows(view, step.num_tokens_left - len(seated)) if drafts else 0
         reserved = range(len(seated) - 1 + kept, kept - 1, -1)  # each keeps a token of the budget
         for seq, is_ready, num_reserved in zip(seated, self.kv.ready(seated), reserved, strict=True):
             if is_ready and not seq.drafts and seq.status is Status.RUNNING:
                 step.add_next(seq, seq.seq_id not in self._known)
             else:
-                self._plan_seq(seq, step, now, num_reserved)
+                self._plan_seq(seq, step, view.now, num_reserved)
 
-    def _kept_rows(self, prefills: Sequence[Seq], most: int, now: float) -> int:
-        """Of `most` rows those that drafts leave to prompts: half of them, where so many are wanted."""
-        wanted = sum([num_left(seq) for seq in prefills])
-        if self._has_seat() and not self.kv.still_refuses(self._waiting.first(now)):
-            wanted += sum([num_left(seq) for seq in islice(self._waiting, self._most_seqs - len(self._running))])
-        return min(wanted, (most + 1) // 2)
+    def _kept_rows(self, view: ChunkView, most: int) -> int:
+        """Of `most` rows those that drafts leave to prompts: half of them, where prompts that run or may enter can have so many."""
+        half, wanted = (most + 1) // 2, num_wanted(view.prefills)
+        if wanted < half and self._has_seat():
+            first = self._waiting.first(view.now)
+            if self._barred(first, view.now) is None and self.kv.fits(first):
+                wanted = num_wanted(chain(view.prefills, islice(self._waiting, self._most_seqs - len(self._running))))
+        return self._pacing.chunking.num_rows(view, min(wanted, half))
 
     def _plan_seq(self, seq: Seq, step: Step, now: float, num_reserved: int) -> None:
         """Plans what the budget less `num_reserved` allows of a running sequence; those last in order lose their blocks to make room."""
@@ -324,7 +325,7 @@ class Scheduler:
     def _let_in(self, step: Step, now: float, before: Key | None = None) -> None:
         """Takes in who waits, in order, until one lacks something; with `before`, only those with smaller keys."""
         while len(self._waiting) and self.waits_for is None:
-            seq = self._next(step, now)
+            seq = step.next(self._waiting, now)
             if seq is None:
                 self.waits_for = "scored"
                 return
@@ -339,11 +340,6 @@ class Scheduler:
             if seq.seq_id not in step.planned:
                 self.waits_for = "kv"
 
-    def _next(self, step: Step, now: float) -> Seq | None:
-        """Who waits first. Prompts that are to be scored are passed while the step scores no more rows."""
-        first = self._waiting.first(now)
-        return first if step.takes(first) else next(filter(step.takes, self._waiting), None)
-
     def _has_seat(self) -> bool:
         """Whether somebody waits, and not for a seat."""
         return len(self._waiting) > 0 and len(self._running) < self._most_seqs
@@ -355,11 +351,16 @@ class Scheduler:
             return "seqs"
         if step.room(seq, 0) < 1:
             return "tokens"
+        barred = self._barred(seq, now)
+        return barred or (None if self.kv.admit(seq, alone=not len(self._running)) else "kv")
+
+    def _barred(self, seq: Seq, now: float) -> str | None:
+        """What keeps it from entering though there is room for it."""
         if not self._batching.may_enter(seq, self._view(now)):
             return "batching"
         if len(self._running) and not self._pacing.chunking.may_start(seq, self._running, now):
             return "tpot"
-        return None if self.kv.admit(seq, alone=not len(self._running)) else "kv"
+        return None
 
     def _commit_computed(self, seq: Seq, planned: PlannedSeq, found: SeqResult) -> SeqOutput | None:
         """Commits a step that appends no token: it is not the last of the prompt, or its token is not for the scheduler to append."""

@@ -1,7 +1,9 @@
 """A step in the making: what has been planned so far, and what may still be."""
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.core.types import PlannedSeq, Seq, SeqInfo
+from penstock.decide.scheduler.promise import num_left
+from penstock.decide.scheduler.waiting import Entry, Waiting
 
 SCORED_ROWS = 256  # of prompts whose log-probabilities are asked for: each has logits, of 600 KB with a vocabulary of 150,000
 
@@ -19,6 +21,7 @@ class Step:
         self.num_tokens_left = max_num_batched_tokens
         self.num_scored_left = SCORED_ROWS
         self.num_preempted = 0
+        self._passed: Entry | None = None  # all that wait before it are to be scored, and were passed
         self.planned: dict[int, PlannedSeq] = {}
         self.copies: dict[int, list[tuple[int, int]]] = {}
 
@@ -27,9 +30,13 @@ class Step:
         room = self.num_tokens_left - num_reserved
         return min(room, self.num_scored_left) if scores(seq) else room
 
-    def takes(self, seq: Seq) -> bool:
-        """Whether rows of `seq` may be scored, if they are to be."""
-        return self.num_scored_left > 0 or not scores(seq)
+    def next(self, waiting: Waiting, now: float) -> Seq | None:
+        """Who waits first. Prompts that are to be scored are passed while the step scores no more rows."""
+        first = waiting.first(now)
+        if self.num_scored_left > 0 or not scores(first):
+            return first
+        self._passed = waiting.unlike(scores, self._passed)
+        return None if self._passed is None else self._passed[2].seq
 
     def add(self, seq: Seq, num_tokens: int, num_drafts: int, copies: list[tuple[int, int]], is_new: bool) -> None:
         """Plans the next `num_tokens` tokens of `seq`, the last `num_drafts` of them drafts."""
@@ -60,6 +67,7 @@ class Step:
 
     def drop(self, seq: Seq) -> None:
         """Takes the sequence out again, if it is in."""
+        self._passed = None
         planned = self.planned.pop(seq.seq_id, None)
         if planned is not None:
             self.copies.pop(seq.seq_id, None)
@@ -76,6 +84,17 @@ class Step:
 def scores(seq: Seq) -> bool:
     """Whether its next rows are of a prompt whose log-probabilities are asked for."""
     return seq.params.prompt_logprobs is not None and seq.num_computed < seq.num_prompt - 1
+
+
+def num_wanted(seqs: Iterable[Seq]) -> int:
+    """How many rows these prompts would take of a step that holds as many tokens and sequences as they like."""
+    wanted = scored = 0
+    for seq in seqs:
+        if scores(seq):
+            scored += num_left(seq)
+        else:
+            wanted += num_left(seq)
+    return wanted + min(scored, SCORED_ROWS)
 
 
 def describe(seq: Seq) -> SeqInfo:

@@ -4,7 +4,7 @@ A waiting sequence does not change, so only what may have changed is recomputed:
 claim becomes hopeless, and everything when prices change.
 """
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from math import inf
 
@@ -53,6 +53,12 @@ class Waiting:
     def first(self, now: float) -> Seq:
         self._renew(now)
         return self._entries[0][2].seq
+
+    def unlike(self, kind: Callable[[Seq], bool], start: Entry | None) -> Entry | None:
+        """The first that is not of this kind, as of the last look, from where `start` is or was; None: from the front."""
+        entries = self._entries
+        places = range(0 if start is None else bisect_left(entries, start), len(entries))
+        return next((entries[at] for at in places if not kind(entries[at][2].seq)), None)
 
     def key(self, seq: Seq) -> Key:
         """As of the last look."""

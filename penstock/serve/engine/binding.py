@@ -72,11 +72,14 @@ def _kept_out(tally: Tally, waiting: Mapping[str, float]) -> Limit | None:
     if not pays or blocks + seats < WAITS:
         return None
     if blocks >= seats:
-        name, share, lacks = KV_CAPACITY, blocks, LACKS["kv"]
+        name, share, reason = KV_CAPACITY, blocks, "kv"
     else:
         reason = max((reason for reason in waiting if reason != "kv"), key=lambda reason: waiting[reason])
-        name, share, lacks = QUEUEING, seats, LACKS.get(reason, reason)
+        name, share = QUEUEING, seats
+    lacks = LACKS.get(reason, reason)
     said = f"Requests wait {share:.0%} of the time for {lacks}, {queue:.3g} on average, while {tally.mean_running:.3g} run"
+    if reason == "scored":  # of which no batch has more
+        return Limit(name, f"{said}.", share)
     return Limit(name, f"{said}; running twice as many at once would give about {growth(tally) - 1:.0%} more.", share)
 
 

@@ -94,6 +94,8 @@ class Sampled:
     def begin(self) -> None:
         """The prompt is computed: the other answers share its keys and values, and compute its last token for themselves."""
         first, request = self._first, self.request
+        if request.params.n == 1:
+            return
         params = replace(first.params, n=1, prompt_logprobs=None)  # of one answer, whose prompt is scored already
         for index in range(len(self._voices), request.params.n):
             child = replace(

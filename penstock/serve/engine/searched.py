@@ -89,8 +89,12 @@ class Searched:
                 live.append(parent)
                 appended.append((parent, fork.token))
                 continue
+            params = parent.params
+            if params.prompt_logprobs is not None:
+                params = replace(params, prompt_logprobs=None)  # the prompt is scored already
             child = replace(
-                parent, seq_id=self._desk.next_id(), tokens=[*parent.tokens, fork.token], block_ids=(), drafts=[], num_computed=0)
+                parent, params=params, seq_id=self._desk.next_id(), tokens=[*parent.tokens, fork.token], block_ids=(), drafts=[],
+                num_computed=0)
             self._desk.fork(self, parent, child, len(parent.tokens))
             live.append(child)
         for parent, token in appended:

@@ -175,6 +175,30 @@ def test_who_was_refused_is_admitted_when_what_runs_has_computed_what_it_lacks()
     assert kv.admit(second) and second.num_cached == 20
 
 
+def test_one_that_is_behind_in_what_is_cached_may_come_to_more_of_what_waits():
+    kv = make_kv(num_blocks=10)
+    ahead, behind, waits = make_seq(0, range(9)), make_seq(1, [*range(16), 99]), make_seq(2, [*range(16), *range(50, 90)])
+    assert kv.admit(behind) and kv.admit(ahead)
+    compute(kv, behind, 3)
+    compute(kv, ahead)
+    kv.free(ahead)
+    assert not kv.admit(waits) and not kv.still_refuses(waits)
+    compute(kv, behind, 13)
+    assert not kv.admit(waits) and kv.still_refuses(waits)
+
+
+def test_to_refuse_who_has_much_of_its_prompt_in_the_cache_takes_no_look_at_each_of_its_blocks(monkeypatch):
+    kv = make_kv(num_blocks=64)
+    serve(kv, make_seq(0, range(200)))
+    runs, waits = make_seq(1, range(500, 540)), make_seq(2, [*range(200), *range(300, 340)])
+    assert kv.admit(runs) and not kv.fits(waits) and not kv.admit(waits)
+    looks, is_idle = [], kv.tree.is_idle
+    monkeypatch.setattr(kv.tree, "is_idle", lambda node: looks.append(node) or is_idle(node))
+    assert not kv.admit(waits) and len(looks) < 10
+    kv.free(runs)
+    assert kv.fits(waits) and kv.admit(waits)
+
+
 def test_an_answer_that_may_come_to_what_waits_leaves_its_refusal_open():
     kv = make_kv(num_blocks=4)
     runs = make_seq(0, range(6), 10)

@@ -27,7 +27,7 @@ BUDGET = 64
 class Play:
     """A scheduler on a virtual clock whose steps take what the timer says; what came of each sequence."""
 
-    def __init__(self, admission=None, *, serves=True, num_blocks=4096, prefix_cache=False, shortest=False):
+    def __init__(self, admission=None, *, serves=True, num_blocks=4096, prefix_cache=False, shortest=False, num_seqs=16):
         self.timer = SteadyTimer(0.01, 0.001)
         self.clock = VirtualClock()
         costs = StepCosts(self.timer, BUDGET, 16)
@@ -35,7 +35,7 @@ class Play:
         kv = make_kv(num_blocks, 4, prefix_cache, clock=self.clock)
         ordering = Shortest() if shortest else order.Deadline(costs) if serves else Fcfs()
         self.costs, self.order = costs, ordering
-        self.scheduler = Scheduler(Limits(16, BUDGET), kv, ordering, Continuous(), self.clock, pacing)
+        self.scheduler = Scheduler(Limits(num_seqs, BUDGET), kv, ordering, Continuous(), self.clock, pacing)
         self.last_s = {}
         self.lengths = {}  # by seq_id: of answers that end by themselves, with token 0
         self.refused = {}
@@ -117,6 +117,16 @@ def test_who_asks_for_nothing_is_never_refused():
     assert play.ask(200, 64, 1, ttft_slo_s=0.2)  # and holds up nobody who does
     play.run()
     assert play.kept(play.seqs[-1]) and all(seq.finish_reason == "length" for seq in play.seqs)
+
+
+def test_who_lacks_a_seat_is_not_taken_to_wait_for_the_end_of_a_long_prompt_in_progress():
+    play = Play(Deadline.Options(), num_seqs=2)
+    assert play.ask(0, 8, 4) and play.ask(1, 6000, 1) and play.step() and play.step()
+    assert not play.ask(2, 32, 1, ttft_slo_s=0.2)
+    assert "its first token would come after 224 ms" in str(play.refused[2])
+    assert play.ask(3, 32, 1, ttft_slo_s=0.25)
+    play.run()
+    assert play.seqs[2].first_token_s - play.seqs[2].arrival_s == pytest.approx(0.222) and play.kept(play.seqs[2])
 
 
 def test_a_long_prompt_in_progress_for_which_nothing_is_due_makes_nobody_late():

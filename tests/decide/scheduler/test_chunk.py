@@ -37,6 +37,18 @@ def test_a_step_scores_no_more_rows_than_logits_are_set_aside_for(monkeypatch):
     assert taken[:4] == [({0: 6, 2: 4}, "scored"), ({0: 3, 1: 3, 2: 1}, None), ({0: 1, 1: 6, 2: 1}, None), ({0: 1, 1: 1, 2: 1}, None)]
 
 
+def test_those_that_are_passed_are_looked_at_once(monkeypatch):
+    rig, asked, scores = Rig(budget=64, max_num_seqs=40), [], step.scores
+    monkeypatch.setattr(step, "SCORED_ROWS", 6)
+    monkeypatch.setattr(step, "scores", lambda seq: asked.append(seq.seq_id) or scores(seq))
+    for i in range(60):
+        rig.scheduler.add(make_seq(i, range(9), 3, params=SamplingParams(prompt_logprobs=0)))
+    for i in range(60, 80):
+        rig.scheduler.add(make_seq(i, [i], 3))
+    assert [planned.seq_id for planned in rig.scheduler.schedule().seqs] == [0, *range(60, 80)]
+    assert max(asked.count(i) for i in range(2, 60)) == 1
+
+
 def test_who_passes_one_that_waits_to_be_scored_lacks_what_it_lacks(monkeypatch):
     monkeypatch.setattr(step, "SCORED_ROWS", 6)
     rig = Rig(budget=20, max_num_seqs=3)

@@ -2,8 +2,13 @@
 import pytest
 
 from penstock.core.drafting import DraftCheck
-from penstock.core.types import SeqResult, StepResult
-from tests.decide.builders import Rig, make_seq
+from penstock.core.types import SamplingParams, SeqResult, StepResult
+from penstock.decide.scheduler import step
+from penstock.decide.scheduler.batching.static import Static
+from penstock.decide.scheduler.chunking.slo import Slo
+from penstock.decide.scheduler.costs import StepCosts
+from penstock.decide.scheduler.pacing import Pacing
+from tests.decide.builders import Rig, SteadyTimer, make_seq
 
 
 def test_outputs_tell_what_became_of_their_drafts():
@@ -79,6 +84,49 @@ def test_drafts_take_what_prompts_do_not_want():
     rig = crowd(4, 9, 40)
     rig.scheduler.add(make_seq(9, [100, 101, 102], 2))
     assert rows(rig.scheduler.schedule()) == {0: 10, 1: 10, 2: 10, 3: 7, 9: 3}
+
+
+def paced():
+    costs = StepCosts(SteadyTimer(0.1, 0.1), 40, 16)
+    return Pacing(chunking=Slo(costs, Slo.Options(0.0)), costs=costs)
+
+
+@pytest.mark.parametrize(("lacks", "num_prompt", "limits"), [
+    ("batching", 20, {"batching": Static(Static.Options(4))}), ("tpot", 20, {"pacing": paced()}), ("kv", 790, {})])
+def test_drafts_leave_nothing_to_who_may_not_enter(lacks, num_prompt, limits):
+    rig = Rig(num_blocks=200, max_num_seqs=16, budget=40, **limits)
+    pins = make_seq(90, range(4), 1, arrival_s=0.0, marks=((4, 1e6),))  # which may be left to expire: no refusal for blocks is final
+    seqs = [make_seq(i, [10 * i, 10 * i + 1], 200, arrival_s=0.0) for i in range(4)]
+    for seq in [pins, *seqs][lacks == "batching":]:
+        rig.scheduler.add(seq)
+    rig.step()
+    rig.scheduler.add(make_seq(9, range(1000, 1000 + num_prompt), 2, arrival_s=50.0, tpot_slo_s=0.3))
+    for _ in range(3):
+        for seq in seqs:
+            seq.drafts = [1] * 8
+        plan = rig.scheduler.schedule()
+        assert rig.scheduler.waits_for == lacks and rows(plan) == dict.fromkeys(range(4), 9)
+
+
+def test_drafts_leave_to_prompts_what_the_pace_leaves_them():
+    # A step in which every answer keeps its pace has time for four answers and three rows of prompts.
+    rig = Rig(num_blocks=200, max_num_seqs=16, budget=40, pacing=paced())
+    seqs = [make_seq(i, [10 * i, 10 * i + 1], 200, tpot_slo_s=0.85) for i in range(4)]
+    for seq in seqs:
+        rig.scheduler.add(seq)
+    rig.step()
+    for seq in seqs:
+        seq.drafts, seq.first_token_s = [1] * 9, rig.clock.now()
+    rig.scheduler.add(make_seq(9, range(100, 150), 2))
+    assert rows(rig.scheduler.schedule()) == {0: 10, 1: 10, 2: 10, 3: 7, 9: 3}
+
+
+def test_drafts_leave_to_prompts_that_are_scored_what_a_step_scores(monkeypatch):
+    monkeypatch.setattr(step, "SCORED_ROWS", 3)
+    rig = crowd(4, 9, 40)
+    for seq_id in (8, 9):
+        rig.scheduler.add(make_seq(seq_id, range(100, 150), 2, params=SamplingParams(prompt_logprobs=0)))
+    assert rows(rig.scheduler.schedule()) == {0: 10, 1: 10, 2: 10, 3: 7, 8: 3}
 
 
 @pytest.mark.parametrize("lacks", ["seqs", "kv"])

@@ -23,12 +23,13 @@ class Plain:
             affords = affords_s(seq, dues_s(seq, seq.first_token_s)[1], load.now)
             self.answers.append([num_more(seq) + 1, len(seq.tokens), affords])
         self.begun = [claim for claim in load.prompts if claim.seq.status is Status.RUNNING]
+        self.left = {claim.seq.seq_id: claim.num_left for claim in load.prompts}
         self.first_s = {}
         for claim in load.prompts:
             self.serve(claim)
 
     def serve(self, claim):
-        seq, left = claim.seq, claim.num_left
+        seq = claim.seq
         if seq.seq_id in self.first_s:
             return
         if seq.status is Status.RUNNING:
@@ -36,16 +37,27 @@ class Plain:
             self.free += len(seq.tokens)
         else:
             while (self.answers or self.begun) and not self.may_enter(seq):
-                self.serve(self.begun[0]) if self.begun else self.end_step()
-        while left > self.rows() - self.used:
-            room = max(self.rows() - self.used, 0)
-            self.used, left = self.used + room, left - room
-            self.end_step()
-        self.used += left
+                self.go_on(self.begun[0]) if self.begun else self.end_step()
+        while self.left[seq.seq_id] > self.rows() - self.used:
+            self.fill_step(seq)
+        self.used += self.left[seq.seq_id]
         self.first_s[seq.seq_id] = self.now + self.prices.step_s(len(self.answers), 0, self.used)  # if nobody came after it
         if num_more(seq):
             self.free -= len(seq.tokens)
             self.answers.append([self.num_steps + 1 + num_more(seq), len(seq.tokens) - 1, tpot_s(seq, self.now)])
+
+    def go_on(self, claim):
+        """In the step that is being filled."""
+        if self.left[claim.seq.seq_id] > self.rows() - self.used:
+            self.fill_step(claim.seq)
+        else:
+            self.serve(claim)
+
+    def fill_step(self, seq):
+        room = max(self.rows() - self.used, 0)
+        self.used += room
+        self.left[seq.seq_id] -= room
+        self.end_step()
 
     def bound(self):
         helpless = self.prices.step_s((len(self.answers) + 1) // 2, 0)
@@ -111,11 +123,11 @@ def test_the_first_in_the_queue_are_forecast_step_by_step(seed, free_tokens):
 
 
 @pytest.mark.parametrize("seed", range(15))
-@pytest.mark.parametrize("free_tokens", [100_000, 1_200])
+@pytest.mark.parametrize(("free_tokens", "num_seqs"), [(100_000, 16), (1_200, 16), (100_000, 5)])
 @pytest.mark.parametrize("begun", [(0, 1), (2, 7), (0, 4, 5, 31)])
-def test_prompts_in_progress_hold_what_they_have_and_go_on_at_their_place_or_while_others_may_not_enter(seed, free_tokens, begun):
+def test_prompts_in_progress_hold_what_they_have_and_go_on_at_their_place_or_while_others_may_not_enter(seed, free_tokens, num_seqs, begun):
     prices = costs()
-    load = load_of(seed, prices, 33, free_tokens=free_tokens, begun=begun)
+    load = load_of(seed, prices, 33, num_seqs, free_tokens, begun=begun)
     plain = Plain(prices, load, 0.1)
     for place in (3, 6, 8, 32):
         assert forecast(prices, load, place) == pytest.approx(plain.first_s[place], rel=1e-9)
@@ -135,14 +147,28 @@ def test_those_behind_them_are_forecast_in_bunches(seed, num_seqs, free_tokens):
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_all_first_tokens_are_those_of_each_with_those_behind_it(seed):
+@pytest.mark.parametrize(("num_seqs", "begun"), [(16, ()), (16, (2, 7, 31)), (4, (2, 7, 31))])
+def test_all_first_tokens_are_those_of_each_with_those_behind_it(seed, num_seqs, begun):
     prices = costs()
-    load = load_of(seed, prices, 32)
+    load = load_of(seed, prices, 32, num_seqs, begun=begun)
     found = Forecast(prices, load, 0.1).first_tokens_s(load.prompts)
-    for place in range(32):
+    for place in {*range(32)} - {*begun}:
         ahead = Forecast(prices, load, 0.1)
         ahead.serve(load.prompts[:place])
         assert found[place] == pytest.approx(ahead.first_token_s(load.prompts[place], load.prompts[place + 1 :]))
+
+
+@pytest.mark.parametrize("left", [10, 127])
+def test_what_was_computed_while_another_could_not_enter_does_not_slow_it_down(left):
+    prices = costs()
+    ends, begun, waits = make_seq(0, [1] * 8, 2), make_seq(1, [1] * 200, 50), make_seq(2, [1] * 20, 50)
+    ends.tokens.append(1)
+    ends.num_computed, ends.first_token_s = 8, 0.0
+    begun.status, begun.num_computed = Status.RUNNING, 200 - left
+    load = Load(0.0, [ends], [claim_of(seq, prices) for seq in (waits, begun)], Limits(2, BUDGET), 9000)
+    first_s = 0.01 + 0.0005 * (left + 1) + 0.01 + 0.0005 * 21  # of the other: in the second step, beside the first's second token
+    assert Forecast(prices, load, 0.1).first_tokens_s(load.prompts)[0] == pytest.approx(first_s, rel=0.02)
+    assert Forecast(prices, load, 0.1).first_token_s(load.prompts[0], load.prompts[1:]) == pytest.approx(first_s, rel=0.02)
 
 
 def test_prompts_without_answers_hold_no_room_and_several_answers_share_their_prompts():

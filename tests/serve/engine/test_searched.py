@@ -10,7 +10,7 @@ from penstock.serve.engine.searched import Searched
 from tests.serve.api.fakes import tiny_tokenizer
 
 WIDTH, LENGTH, BEST, LAST = 4, 300, 65, 66
-PARAMS = SamplingParams(beam_width=WIDTH, temperature=0, max_tokens=LENGTH, logprobs=2, ignore_eos=True)
+PARAMS = SamplingParams(beam_width=WIDTH, temperature=0, max_tokens=LENGTH, logprobs=2, prompt_logprobs=0, ignore_eos=True)
 
 
 class Row(tuple):  # type: ignore[type-arg]
@@ -54,6 +54,7 @@ def test_of_what_was_searched_only_log_probabilities_that_may_come_back_are_kept
             searched.take(SeqOutput(seq.seq_id, candidates=row))
             del row
         assert desk.due == [searched] and (step % 50 or num_rows() <= 2 * WIDTH)
+        assert sum(seq.params.prompt_logprobs is not None for seq in searched.seqs()) <= 1, "beams compute a prompt that is scored already"
         desk.due.clear()
         deltas = searched.settle()
     (delta,) = deltas

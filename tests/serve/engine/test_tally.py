@@ -182,6 +182,11 @@ def test_the_limit_is_named_by_the_rules(found: Tally, name: str) -> None:
     assert "%" in limit.sentence or not found.busy_s
 
 
+@pytest.mark.parametrize(("reason", "grows"), [("seqs", True), ("scored", False)])
+def test_a_larger_batch_is_said_to_give_more_where_it_could(reason: str, grows: bool) -> None:
+    assert ("twice as many" in limit_of(tally(bound={"weights": 10.0}, waiting={reason: 9.0})).sentence) == grows
+
+
 def test_a_step_under_way_belongs_to_what_comes_after() -> None:
     clock = VirtualClock()
     under_way: list[float | None] = [None]
