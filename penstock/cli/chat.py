@@ -2,7 +2,7 @@
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +53,7 @@ class Partner:
 
     def answer(self, messages: Sequence[dict[str, str]], on_span: Any) -> Any:
         """What LLM.converse returns. With no bound of its own an answer leaves room for the rest of the conversation."""
-        params = self.params
-        if params.max_tokens is None:
-            params = replace(params, max_tokens=max(1, self.llm.room(self.template.render(messages)) // 2))
-        return self.llm.converse(messages, params, on_span, self.template)
+        return self.llm.converse(messages, self.params, on_span, self.template, lambda room: room // 2)
 
     @property
     def bound(self) -> str:
@@ -83,7 +80,7 @@ def chat(options: ChatOptions, sampling: SamplingOptions, engine: EngineConfig) 
     partner, talk = Partner(llm, llm.chat_template(path, ADVICE), params), Conversation(options.system)
     by_hand = sys.stdin.isatty()
     if by_hand:
-        print(f"{engine.model}: {COMMANDS}")
+        print(f"{engine.model}: {COMMANDS}, Ctrl-C ends an answer")
     for line in lines(by_hand):
         try:
             if line.startswith("/"):
@@ -95,6 +92,10 @@ def chat(options: ChatOptions, sampling: SamplingOptions, engine: EngineConfig) 
             if not by_hand:
                 raise
             print(f"error: {error}", file=sys.stderr)
+        except KeyboardInterrupt:
+            if not by_hand:
+                raise
+            print("\n[interrupted; neither this question nor its answer is kept]", flush=True)
 
 
 def lines(by_hand: bool) -> Iterator[str]:
@@ -136,11 +137,13 @@ def answer(partner: Partner, talk: Conversation, question: str, show_drafts: boo
             write(PLAIN)
         raise
     said = output.outputs[0]
-    talk.add(question, said.text)
+    if said.text:  # templates refuse turns with nothing in them
+        talk.add(question, said.text)
     speed = f", {timings.decode_tokens_per_s:.1f} tokens/s" if timings.decode_tokens_per_s else ""
     cut = f", cut at {partner.bound}" if said.finish_reason == "length" else ""
     drafts = f", {told(output.drafting, len(said.token_ids))}" if show_drafts else ""
-    print(f"\n[TTFT {short(timings.ttft_s)}, {len(said.token_ids)} tokens{speed}{drafts}{cut}]", flush=True)
+    lost = "" if said.text else ", without an answer: the question is not kept"
+    print(f"\n[TTFT {short(timings.ttft_s)}, {len(said.token_ids)} tokens{speed}{drafts}{cut}{lost}]", flush=True)
 
 
 def told(drafting: Drafting, num_tokens: int) -> str:

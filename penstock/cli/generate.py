@@ -1,7 +1,7 @@
 """`penstock generate [MODEL] -p TEXT`: one completion, streamed, or as JSON with tokens, log-probabilities and timings."""
 import json as jsonlib
 import sys
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from shlex import quote
 from typing import Any
 
@@ -36,10 +36,8 @@ def generate(options: GenerateOptions, sampling: SamplingOptions, engine: Engine
     with LoadingBar(f"loading {engine.model}") as progress:
         llm = LLM.from_config(engine, progress=progress, say=progress.say)
     params = params_from(llm.get_default_sampling_params(), sampling, engine.seed, ignore_eos=options.ignore_eos, logprobs=options.logprobs)
-    if params.max_tokens is None:
-        params = replace(params, max_tokens=max(1, min(COMPLETION, llm.room(prompt))))
     with told_by_flags():
-        output, timings = llm.complete(prompt, params, on_text=None if options.json else write)
+        output, timings = llm.complete(prompt, params, None if options.json else write, lambda room: min(COMPLETION, room))
     if not options.json:
         print(flush=True)
         return

@@ -21,8 +21,9 @@ from penstock.serve.engine.machine import without_native
 from penstock.serve.engine.requests import Delta, Request, given_up
 from penstock.serve.engine.selection import Selection
 from penstock.serve.engine.utilization import Recorder, shares_of
-from penstock.serve.spans import Span, Spans, with_markup
+from penstock.serve.spans import Span, Spans
 from penstock.serve.text.chat import ChatTemplate
+from penstock.serve.text.hidden import with_markup
 
 log = logging.getLogger("penstock.engine")
 Prompt = str | Mapping[str, Any]
@@ -30,6 +31,7 @@ SCORERS_AT_ONCE = 8
 OnText = Callable[[str], None]
 OnSpan = Callable[[Span], None]
 OnDelta = Callable[[Delta], None]
+Bound = Callable[[int], int]  # tokens that an answer may take -> those that it shall have at most
 ADVICE = "render the messages yourself, and give the text to generate"
 
 
@@ -96,12 +98,6 @@ class LLM:
         template.require()
         return template
 
-    def room(self, prompt: Prompt) -> int:
-        """Tokens that the context and the KV cache leave to an answer; less than 1 where the prompt itself does not fit."""
-        config = self._built.resolved.engine
-        _, ids = read_prompt(prompt, self._built.tokenizer, self._engine.facts.vocab_size)
-        return min(config.max_model_len or 0, (config.kv_tokens or 0) + 1) - len(ids)  # the last token's keys and values are never needed
-
     def get_default_sampling_params(self) -> SamplingParams:
         """What the checkpoint's generation_config.json recommends."""
         return SamplingParams(**self._built.sampling_defaults)
@@ -135,20 +131,25 @@ class LLM:
         listed = list_prompts(prompts)
         return self._run([self._request(prompt, SamplingParams(), embedding=True) for prompt in listed])
 
-    def complete(self, prompt: Prompt, params: SamplingParams, on_text: OnText | None = None) -> tuple[Output, Timings]:
-        """One prompt, its text given to `on_text` as it comes."""
-        return self._timed(self._request(prompt, params), None if on_text is None else by_text(on_text))
+    def complete(
+        self, prompt: Prompt, params: SamplingParams, on_text: OnText | None = None, bound: Bound | None = None
+    ) -> tuple[Output, Timings]:
+        """One prompt, its text given to `on_text` as it comes. `bound`: of an answer without max_tokens."""
+        return self._timed(self._request(prompt, params, bound=bound), None if on_text is None else by_text(on_text))
 
     def converse(
         self, messages: Sequence[Mapping[str, Any]], params: SamplingParams, on_span: OnSpan | None = None,
-        template: ChatTemplate | None = None
+        template: ChatTemplate | None = None, bound: Bound | None = None
     ) -> tuple[Output, Timings]:
-        """The answer to one conversation, given to `on_span` as it comes. The text of the Output is the answer without its reasoning."""
+        """The answer to one conversation, given to `on_span` as it comes. The text of the Output is the answer without its reasoning.
+        `bound`: as in `complete`. Raises RequestError for parameters that ask for several answers."""
+        if params.n != 1:
+            raise RequestError(f"a conversation goes on with one answer, but n is {params.n}", "n")
         template, tokenizer = template or self._chat_template, self._built.tokenizer
         _, parser = parsers(ServerConfig(), template)
-        params, hidden = with_markup(params, tokenizer, parser)
+        params, hidden = with_markup(params, tokenizer, (parser,))
         prompt = template.render(messages)
-        request = self._request(self._rendered(prompt), params)
+        request = self._request(self._rendered(prompt), params, bound=bound)
         spans = Spans(tokenizer, request, None if parser is None else parser(prompt), hidden)
         output, timings = self._timed(request, by_span(on_span, spans))
         output.outputs[0].text = spans.content
@@ -158,14 +159,22 @@ class LLM:
         """A rendered template brings its own special tokens."""
         return {"prompt_token_ids": self._built.tokenizer.encode(text, add_special_tokens=False), "prompt": text}
 
-    def _request(self, prompt: Prompt, params: SamplingParams, embedding: bool = False) -> Request:
+    def _request(self, prompt: Prompt, params: SamplingParams, embedding: bool = False, bound: Bound | None = None) -> Request:
         vocab_size = self._engine.facts.vocab_size
         text, ids = read_prompt(prompt, self._built.tokenizer, vocab_size)
+        if bound is not None and params.max_tokens is None:
+            params = replace(params, max_tokens=max(1, bound(self._room(len(ids)))))
         params, grammar = self._built.grammars.prepare(check_params(params, vocab_size))
         request = Request(str(next(self._numbers)), ids, params, text, wants_embedding=embedding, grammar=grammar)
         selection = self._selections.of(request)
         self._engine.check(request if selection is None else selection.request)
         return request
+
+    def _room(self, num_prompt: int) -> int:
+        """Tokens that the context and the KV cache leave to an answer; less than 1 where the prompt itself does not fit."""
+        config = self._built.resolved.engine
+        most = min(config.max_model_len or 0, (config.kv_tokens or 0) + 1)  # the last token's keys and values are never needed
+        return most - num_prompt
 
     def _run(self, requests: list[Request], on_delta: OnDelta | None = None) -> list[Output]:
         self._check_turn()

@@ -1,9 +1,7 @@
 """A conversation's answer in spans, as it comes: which part of its text is reasoning, and which came of drafts."""
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
-from penstock.core.types import SamplingParams
 from penstock.serve.engine.requests import Delta, Request
 from penstock.serve.text.answer import AnswerParser, ContentDelta, Event, Parser, ReasoningDelta
 from penstock.serve.text.drafted import DraftedText
@@ -45,11 +43,3 @@ def spans_of(events: Sequence[Event], drafted: bool) -> Iterator[Span]:
     for event in events:
         if isinstance(event, ContentDelta | ReasoningDelta):
             yield Span(event.text, drafted, isinstance(event, ReasoningDelta))
-
-
-def with_markup(params: SamplingParams, tokenizer: Tokenizer, parser: type[Any] | None) -> tuple[SamplingParams, Collection[int]]:
-    """(the parameters by which an answer's text comes with the markup that the parser reads, the special tokens to be cut out of it)."""
-    markup = tokenizer.special_ids & {tokenizer.id_of(tag) for tag in (() if parser is None else parser.markup)}
-    if not params.skip_special_tokens or not markup:
-        return params, frozenset()
-    return replace(params, skip_special_tokens=False), tokenizer.special_ids - markup

@@ -2,7 +2,7 @@
 import io
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -33,13 +33,14 @@ class Called:
     engine: EngineConfig | None = None
     prompts: list[Any] = field(default_factory=list)
     params: list[SamplingParams] = field(default_factory=list)
-    fail: Exception | None = None
+    fail: BaseException | None = None
     hardware: Any = "known"
     room: int = 1000  # characters of a prompt and tokens of its answer
     template: tuple[Any, str] | None = None  # the file that was asked for, the advice where there is none
     no_template: Exception | None = None
     drafted: str | None = None  # the piece of the answer that was
     reasoned: str | None = None  # likewise
+    silent: bool = False  # all of the answer is reasoning
     drafting: Drafting = Drafting()
 
 
@@ -62,10 +63,11 @@ def make_llm(called: Called) -> type:
                 raise called.no_template
             return TEMPLATE
 
-        def room(self, prompt: Any) -> int:
-            return called.room - len(prompt)
-
-        def complete(self, prompt: Any, params: SamplingParams, on_text: Callable[[str], None] | None = None) -> tuple[Output, Timings]:
+        def complete(
+            self, prompt: Any, params: SamplingParams, on_text: Callable[[str], None] | None, bound: Callable[[int], int]
+        ) -> tuple[Output, Timings]:
+            room = called.room - len(prompt if isinstance(prompt, str) else TEMPLATE.render(prompt))
+            params = params if params.max_tokens is not None else replace(params, max_tokens=max(1, bound(room)))
             called.prompts.append(prompt)
             called.params.append(params)
             if called.fail:
@@ -75,10 +77,17 @@ def make_llm(called: Called) -> type:
             return self._output(params)
 
         def converse(
-            self, messages: Any, params: SamplingParams, on_span: Callable[[Span], None], template: Any
+            self, messages: Any, params: SamplingParams, on_span: Callable[[Span], None], template: Any, bound: Callable[[int], int]
         ) -> tuple[Output, Timings]:
             assert template is TEMPLATE
-            return self.complete(messages, params, lambda text: on_span(Span(text, text == called.drafted, text == called.reasoned)))
+
+            def show(text: str) -> None:
+                on_span(Span(text, text == called.drafted, called.silent or text == called.reasoned))
+
+            output, timings = self.complete(messages, params, show, bound)
+            if called.silent:
+                output.outputs[0].text = ""
+            return output, timings
 
         def _output(self, params: SamplingParams) -> tuple[Output, Timings]:
             rows = [{7: Logprob(-0.5, 1, "Once "), 9: Logprob(-1.5, 2, "Twice ")}, {8: Logprob(-0.25, 1, "more")}]

@@ -76,6 +76,32 @@ def test_chat_by_hand_goes_on_after_an_error(penstock: Any, called: Any, monkeyp
     assert status == 0 and "'/nonsense' is not a command" in err and "Once more" in out
 
 
+def test_chat_by_hand_goes_on_after_an_answer_that_is_interrupted(
+        penstock: Any, called: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second Ctrl-C, at the prompt, ends the program."""
+    def typed(prompt: str) -> str:
+        called.fail = KeyboardInterrupt() if len(called.prompts) == 1 else None
+        if len(called.prompts) == 3:
+            raise KeyboardInterrupt
+        return f"Hello {len(called.prompts)}"
+
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("builtins.input", typed)
+    status, out, err = penstock(["chat"])
+    assert [turn["content"] for turn in called.prompts[-1]] == ["Hello 0", "Once more", "Hello 2"]
+    assert (status, err) == (130, "") and out.count("\n[interrupted; neither this question nor its answer is kept]\n") == 1
+
+
+def test_chat_keeps_no_turn_without_an_answer(penstock: Any, called: Any, pipe: Any) -> None:
+    """Templates refuse turns with nothing in them."""
+    pipe(b"Hello\nAgain\n")
+    called.silent = True
+    status, out, _ = penstock(["chat", "--max-tokens", "2"])
+    assert status == 0 and called.prompts[-1] == [{"role": "user", "content": "Again"}]
+    assert out.startswith("[reasoning]\nOnce more\n[TTFT ")
+    assert out.count("cut at --max-tokens 2, without an answer: the question is not kept]\n") == 2
+
+
 def test_chat_sends_an_empty_system_message_and_none_where_none_is_given(penstock: Any, called: Any, pipe: Any) -> None:
     for given, opening in (["--system", ""], [{"role": "system", "content": ""}]), ([], []):
         pipe(b"Hello\n")

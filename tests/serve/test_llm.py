@@ -3,6 +3,7 @@ import importlib.util
 import json
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from penstock.serve.engine import build
 from penstock.serve.engine.machine import UNBUILT, has_native, processor
 from penstock.serve.llm import as_options
 from penstock.serve.spans import Span
+from penstock.serve.text.tokenizer import Tokenizer
 from penstock.study.doctor.examine import this_host
 from tests.tiny import write_model
 
@@ -164,15 +166,43 @@ def test_a_native_module_that_was_cut_short_is_told_of(
     assert this_host().native_error == cut
 
 
-def test_room_is_what_an_answer_may_take_of_the_context_and_of_the_cache(folder: Path) -> None:
+def test_an_answer_is_bound_by_what_the_context_and_the_cache_leave_to_it(folder: Path) -> None:
+    params, told = SamplingParams(max_tokens=None, temperature=0, ignore_eos=True), []
+
+    def bound(room: int) -> int:
+        told.append(room)
+        return room - 1
+
     for options, most in ({"max_model_len": 64}, 64), ({"kv_tokens": 32, "max_model_len": 64}, 33):
         llm = LLM(folder, threads=1, **options)
         prompt = {"prompt_token_ids": [97] * 10}
-        assert llm.room(prompt) == most - 10 and llm.room({"prompt_token_ids": [97] * 100}) == most - 100
-        (output,) = llm.generate(prompt, SamplingParams(max_tokens=llm.room(prompt), temperature=0, ignore_eos=True))
-        assert len(output.outputs[0].token_ids) == most - 10
+        assert len(llm.complete(prompt, params, bound=bound)[0].outputs[0].token_ids) == most - 11 and told.pop() == most - 10
+        assert len(llm.complete(prompt, replace(params, max_tokens=2), bound=bound)[0].outputs[0].token_ids) == 2 and not told
         with pytest.raises(RequestError, match="leaves|would"):
-            llm.generate(prompt, SamplingParams(max_tokens=llm.room(prompt) + 1))
+            llm.complete(prompt, params, bound=lambda room: room + 1)
+        with pytest.raises(RequestError, match="the prompt has 100 tokens, but"):
+            llm.complete({"prompt_token_ids": [97] * 100}, params, bound=bound)
+        assert told.pop() == most - 100
+
+
+def test_a_conversation_is_rendered_and_read_once_and_has_one_answer(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    llm, talk, encoded, told = LLM(folder, threads=1, max_model_len=64), [{"role": "user", "content": "hi"}], [], []
+    tokenizer, template, params = llm.get_tokenizer(), llm.chat_template(None, ""), SamplingParams(max_tokens=None, ignore_eos=True)
+
+    def encode(text: str, **how: Any) -> list[int]:
+        encoded.append(text)
+        return Tokenizer.encode(tokenizer, text, **how)
+
+    def bound(room: int) -> int:
+        told.append(room)
+        return 2
+
+    monkeypatch.setattr(tokenizer, "encode", encode)
+    output, _ = llm.converse(talk, params, None, template, bound)
+    assert encoded == [template.render(talk)] and told == [64 - len(output.prompt_token_ids)] and len(output.outputs[0].token_ids) == 2
+    with pytest.raises(RequestError, match="^a conversation goes on with one answer, but n is 2$") as raised:
+        llm.converse(talk, SamplingParams(n=2))
+    assert raised.value.param == "n"
 
 
 def test_a_conversation_shows_reasoning_and_keeps_none(tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ import pytest
 
 from penstock.core.types import SamplingParams
 from penstock.serve.engine.requests import Delta, Request
-from penstock.serve.spans import Span, Spans, with_markup
+from penstock.serve.spans import Span, Spans
 from penstock.serve.text.harmony import MARKUP
+from penstock.serve.text.hidden import with_markup
 from penstock.serve.text.reasoning.harmony import HarmonyParser
 from penstock.serve.text.reasoning.think import ThinkParser
 from penstock.serve.text.tokenizer import Tokenizer
@@ -24,7 +25,7 @@ def tokenizer() -> Tokenizer:
 
 def spoken(tokenizer: Tokenizer, parser: Any, script: str, stride: int, drafted: int = -1) -> tuple[list[Span], str]:
     """The spans of an answer that comes in so many tokens at once, of which one place is a draft; and its content."""
-    params, hidden = with_markup(SamplingParams(), tokenizer, parser)
+    params, hidden = with_markup(SamplingParams(), tokenizer, (parser,))
     ids = tokenizer.encode(script, add_special_tokens=False)
     stream = tokenizer.detokenizer(params.skip_special_tokens)
     spans = Spans(tokenizer, Request("r", (0,), params), None if parser is None else parser(""), hidden)
@@ -49,7 +50,7 @@ def test_special_tokens_that_are_no_markup_are_cut_out_and_all_of_them_without_a
     assert spoken(tokenizer, HarmonyParser, with_begin, 1)[1] == "Hello"
     assert spoken(tokenizer, None, with_begin, 1)[1] == "finalHello"
     plain = SamplingParams(skip_special_tokens=False)
-    assert with_markup(plain, tokenizer, HarmonyParser) == (plain, frozenset())
+    assert with_markup(plain, tokenizer, (HarmonyParser, None)) == (plain, frozenset())
 
 
 @pytest.mark.parametrize("stride", [1, 4])

@@ -4,12 +4,11 @@ from dataclasses import dataclass, field
 from penstock.compute.models.quantized import refuse_quantized
 from penstock.compute.ops import check_served
 from penstock.core.config import EngineConfig
-from penstock.core.errors import CapacityError, ModelError, UsageError
-from penstock.core.modelspec import DTYPE_BYTES
+from penstock.core.errors import CapacityError, ModelError
 from penstock.serve.engine import build
 from penstock.serve.engine.ceilings import Ceilings, ceilings
 from penstock.serve.engine.machine import look, measured_limits
-from penstock.serve.engine.resolve import AUTO, KV_SHARE, activation_bytes, threads_of
+from penstock.serve.engine.resolve import KV_SHARE, activation_bytes, check_kv_dtype, threads_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,25 +35,22 @@ class Description:
 
 
 def describe(config: EngineConfig) -> Description:
-    """Loads no weights. Raises PenstockError when the model cannot be found or understood, UsageError for an unknown KV format."""
-    if config.kv_dtype not in (AUTO, *DTYPE_BYTES):
-        raise UsageError(f"--kv-dtype {config.kv_dtype}: choose one of {', '.join((AUTO, *DTYPE_BYTES))}")
+    """Loads no weights. Raises PenstockError when the model cannot be found or understood, UsageError for an option that it would not be
+    served with."""
     found = build.look_up(config)
     chosen = build.choose(config, found)
     spec, dtype, holding, held = found.spec, chosen.dtype, chosen.holding, chosen.holding.held
-    kv_dtype = held.dtype if config.kv_dtype == AUTO else config.kv_dtype
-    token_bytes = held.kv_token_bytes * DTYPE_BYTES[kv_dtype] // DTYPE_BYTES[held.dtype]
+    check_kv_dtype(chosen.config, dtype, held)
     memory = look().memory_bytes
     room = max(0, memory - held.weight_bytes - activation_bytes(config, spec, held))
-    tokens = int(room * KV_SHARE) // token_bytes
+    tokens = int(room * KV_SHARE) // held.kv_token_bytes
     max_len = config.max_model_len or spec.max_position
     reasons = {"dtype": chosen.reasons["dtype"], "quant": holding.told(), "fits": (
-        f"the {chosen.config.backend} backend holds the weights in {held.weight_bytes:,} bytes, keys and values in {kv_dtype}; "
+        f"the {chosen.config.backend} backend holds the weights in {held.weight_bytes:,} bytes, keys and values in {held.dtype}; "
         f"{KV_SHARE:.0%} of what the weights leave free is for the KV cache: {tokens:,} tokens")}
     try:
         check_served(holding.program)
         refuse_quantized(found.config)
-        build.check_proposer(chosen.config, chosen.backend)
         resolved = build.settle(found, chosen)
         served = resolved.engine.kv_tokens or 0, resolved.reasons["kv_tokens"]
     except (CapacityError, ModelError) as error:
@@ -64,5 +60,5 @@ def describe(config: EngineConfig) -> Description:
     most = None if hardware is None else ceilings(holding.price, hardware, held.compute_type, max_len, held.product_format)
     return Description(
         config.model, found.architecture, spec.num_layers, spec.num_parameters(), dtype, tuple(holding.matrices), holding.stored_bytes,
-        holding.bits_per_weight, kv_dtype, token_bytes, max_len, memory, min(tokens, max_len),
+        holding.bits_per_weight, held.dtype, held.kv_token_bytes, max_len, memory, min(tokens, max_len),
         tokens // max_len, *served, threads, most, reasons)

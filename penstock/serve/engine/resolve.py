@@ -28,13 +28,20 @@ def activation_bytes(config: EngineConfig, spec: ModelSpec, held: Held, drafts: 
 
 def choose_dtype(config: EngineConfig, spec: ModelSpec, dtypes: tuple[str, ...]) -> tuple[str, str]:
     """(the dtype that weights are rounded to, the reason). Raises UsageError for one that the backend does not support."""
-    if config.dtype != "auto":
+    if config.dtype != AUTO:
         if config.dtype not in dtypes:
             raise UsageError(f"--dtype {config.dtype}: the {config.backend} backend takes {', '.join(dtypes)}")
         return config.dtype, "as asked"
     if spec.dtype in dtypes:
         return spec.dtype, "the checkpoint's"
     return "float32", f"the checkpoint has {spec.dtype}, which the {config.backend} backend does not take"
+
+
+def check_kv_dtype(config: EngineConfig, dtype: str, held: Held) -> None:
+    """`dtype`: as it was chosen. Raises UsageError for another format than that which keys and values are kept in."""
+    if config.kv_dtype not in (AUTO, held.dtype):
+        raise UsageError(
+            f"--kv-dtype {config.kv_dtype}: with --dtype {dtype}, the {config.backend} backend keeps keys and values in {held.dtype}")
 
 
 def resolve(config: EngineConfig, spec: ModelSpec, held: Held, machine: Machine, drafting: DraftMemory = NOTHING) -> Resolved:
@@ -45,9 +52,7 @@ def resolve(config: EngineConfig, spec: ModelSpec, held: Held, machine: Machine,
     if config.quant.partition(":")[0] not in held.quant_schemes:
         raise UsageError(f"--quant {config.quant}: the {config.backend} backend takes {', '.join(held.quant_schemes)}")
     dtype, reasons["dtype"] = choose_dtype(config, spec, held.dtypes)
-    if config.kv_dtype not in ("auto", held.dtype):
-        raise UsageError(
-            f"--kv-dtype {config.kv_dtype}: with --dtype {dtype}, the {config.backend} backend keeps keys and values in {held.dtype}")
+    check_kv_dtype(config, dtype, held)
     reasons["kv_dtype"] = "what the backend computes in"
     max_len, reasons["max_model_len"] = _max_model_len(config, spec)
     activations = activation_bytes(config, spec, held, drafting.drafts)

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.compute.backends.reference.backend import Reference
 from penstock.core.config import EngineConfig, ServerConfig
-from penstock.core.errors import UsageError
+from penstock.core.errors import ModelError, UsageError
 from penstock.core.hardware import FORMAT, cache_folder, limits_file
 from penstock.core.work import StepWork
 from penstock.serve.api.metrics import Metrics
@@ -105,9 +105,20 @@ def test_keys_and_values_are_told_as_the_backend_keeps_them(backend: str, dtype:
     assert f"keys and values in {held.dtype};" in told.reasons["fits"]
 
 
-def test_an_unknown_format_of_keys_and_values_is_refused_before_the_model_is_looked_at() -> None:
-    with pytest.raises(UsageError, match="^--kv-dtype nonsense: choose one of auto, float32, float16, bfloat16$"):
-        describe(EngineConfig("none", kv_dtype="nonsense"))
+@pytest.mark.parametrize("kv_dtype", ["nonsense", "float16"])
+def test_keys_and_values_are_refused_in_a_format_that_they_would_not_be_kept_in(kv_dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether or not there is anything else for which the model would not be served."""
+    config = EngineConfig("rill", backend="reference", dtype="float32", kv_dtype=kv_dtype)
+    said = f"^--kv-dtype {kv_dtype}: with --dtype float32, the reference backend keeps keys and values in float32$"
+    with pytest.raises(UsageError, match=said):
+        describe(config)
+
+    def refuse(program: Any) -> None:
+        raise ModelError("nothing serves this")
+
+    monkeypatch.setattr(describe_module, "check_served", refuse)
+    with pytest.raises(UsageError, match=said):
+        describe(config)
 
 
 def test_heads_that_are_padded_are_counted_so(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from penstock.serve.scorers import extraction
 from penstock.serve.scorers.allowed import Allowed
 from penstock.serve.scorers.contract import Candidate, Host, Ranked
 from penstock.serve.scorers.extraction import extract
-from penstock.serve.scorers.votes import MAX_REACH, Votes, VotesOptions, reach
+from penstock.serve.scorers.votes import MAX_WIDTH, Votes, VotesOptions, width
 
 HOST = Host("self_consistency", Allowed(()))
 
@@ -65,21 +65,23 @@ def test_a_pattern_that_is_too_long_is_refused() -> None:
         Votes(VotesOptions("a" * 257), HOST)
 
 
-@pytest.mark.parametrize(("pattern", "far"), [
-    ("(?i)" + "[\0-\uffff]" * 50, 50 * 0xFFFF), ("(?i)[" + "".join(f"\0-{chr(0xFFFF - at)}" for at in range(5)) + "]", 5 * 0xFFFF - 10),
-    (r"[^-\0-\uffff]" * 5, 5 * 0xFFFF), (r"[\x00-\U0010ffff]" * 5, 5 * 0xFFFF)])
-def test_a_pattern_that_takes_long_to_compile_is_refused(pattern: str, far: int) -> None:
+@pytest.mark.parametrize(("pattern", "wide"), [
+    ("(?i)" + "[\0-\uffff]" * 50, 50 << 16), ("(?i)[" + "".join(f"\0-{chr(0xFFFF - at)}" for at in range(5)) + "]", (5 << 16) - 10),
+    (r"[^-\0-\uffff]" * 5, 5 << 16), (r"[\x00-\U0010ffff]" * 5, 5 * (0x10000 - ord("0"))),
+    (r"[\\uffff-\uffff]" * 5, 5 * (0x10000 - ord("f"))), (r"[\\U0010ffff-\N{LATIN SMALL LETTER A}]" * 5, 5 * (0x10000 - ord("f")))])
+def test_a_pattern_that_takes_long_to_compile_is_refused(pattern: str, wide: int) -> None:
     """While it is compiled, nobody else is answered."""
-    with pytest.raises(RequestError, match=f"the code points at their ends add up to {far}; at most {MAX_REACH} is") as raised:
+    with pytest.raises(RequestError, match=f"has ranges with {wide} characters in all; at most {MAX_WIDTH} are taken") as raised:
         Votes(VotesOptions(pattern), HOST)
     assert (raised.value.status, raised.value.param) == (400, "self_consistency.extract")
 
 
-@pytest.mark.parametrize(("pattern", "far"), [
-    ("(?i)" + "[a-z0-9]" * 31, 0), ("[\u3040-\u309f\u30a0-\u30ff\u4e00-\u9fff]", 0x309F + 0x30FF + 0x9FFF),
-    (r"([\u4e00-\u9fff]+)" * 6, 6 * 0x9FFF), ("[а-яё]+" * 30, 30 * ord("я"))])
-def test_ranges_of_letters_are_taken(pattern: str, far: int) -> None:
-    assert reach(pattern) == far <= MAX_REACH and Votes(VotesOptions(pattern), HOST).waits_for
+@pytest.mark.parametrize(("pattern", "wide"), [
+    ("(?i)" + "[a-z0-9]" * 31, 0), ("[\u3040-\u309f\u30a0-\u30ff\u4e00-\u9fff]", 96 + 96 + 20992),
+    (r"([\u4e00-\u9fff]+)" * 12, 12 * 20992), ("[一-龥]+" * 7, 7 * 20902), ("[а-яё]+" * 30, 30 * 32), ("果-答", ord("答") - ord("果") + 1),
+    ("[\U0001f300-\U0001f5ff\U0001f600-\U0001f64f]" * 12, 0), (r"[\U0001F300-\U0001FAFF]" * 10, 0), (r"[\xa0-\xff\0-\377\w-]", 0)])
+def test_ranges_of_letters_are_taken(pattern: str, wide: int) -> None:
+    assert width(pattern) == wide <= MAX_WIDTH and Votes(VotesOptions(pattern), HOST).waits_for
 
 
 @pytest.mark.parametrize(("how", "told", "status"), [

@@ -162,9 +162,9 @@ class Planted:
             if progress.first_s is None:
                 progress.first_s = now
                 self.metrics.on_first_token(now - began)
-            else:
-                self.metrics.on_tokens(now - progress.last_s[0], len(delta.token_ids))
-            progress.last_s[0] = now
+            elif delta.index in progress.last_s:
+                self.metrics.on_tokens(now - progress.last_s[delta.index], len(delta.token_ids))
+            progress.last_s[delta.index] = now
         if delta.done:
             self.metrics.on_request(delta.finish_reason or "stop", delta.usage, now - began)
             if progress.request.has_objectives:
