@@ -130,6 +130,7 @@ class KVManager:
 
     def fits(self, seq: Seq) -> bool:
         """Whether `admit` would take the sequence in now, beside others."""
+        self.tree.expire(self._clock.now())
         return self._fit(seq, self._find(seq), self._room(), alone=False) is not None
 
     def still_refuses(self, seq: Seq) -> bool:

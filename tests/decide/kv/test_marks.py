@@ -137,3 +137,14 @@ def test_the_longest_time_of_overlapping_marks_holds():
     kv.tree.expire(clock.now())
     kv.check_integrity()
     assert kv.tree.num_pinned == 2
+
+
+def test_whoever_asks_whether_one_fits_sees_that_marks_have_expired():
+    """Else drafts leave it no rows, and nothing that would take it in looks."""
+    clock = VirtualClock()
+    kv = make_kv(num_blocks=8, clock=clock)
+    serve(kv, make_seq(0, range(16), marks=[(16, 5.0)]))
+    waits = make_seq(1, range(100, 124))
+    assert not kv.fits(waits)
+    clock.advance(6.0)
+    assert kv.fits(waits)

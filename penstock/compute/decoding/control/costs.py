@@ -91,6 +91,11 @@ class Asking:
     _all_shares: list[float] = field(default_factory=lambda: [0.0, 0.0])  # the same of all sequences, also those that rest
     _asked_at: int = 0  # step
 
+    @property
+    def was_asked(self) -> bool:
+        """In this step."""
+        return self.num_asked > 0 or self.is_reading
+
     def share(self, sure: bool) -> float:
         """Of the sequences asked for, that have offers."""
         return self._shares[sure]
@@ -132,9 +137,9 @@ class Asking:
             self._asked_at = step
             usual_s = min(seconds, (1 + MAX_MISSED) * (self.seconds or seconds))
             self.more_s = max((seconds if self._asks_new else usual_s) - self.seconds, 0.0)
-            if self._asks_new and usual_s >= self.seconds:  # reading is not what asking usually takes
+            if self.is_reading:  # which is not what asking usually takes
                 return
-            seconds = usual_s
+            seconds = usual_s if self.seconds or not self._asks_new else usual_s / (1 + MAX_MISSED)  # at first it reads whole prompts
             self.seconds = low_mean(self.seconds, seconds)
             if self.num_offered and 2 * self.num_asked >= num_seqs:  # so that what is common is shared, as it is while drafts are made
                 each_s = seconds / self.num_asked

@@ -202,7 +202,9 @@ class Patient:
     def _chosen(self, seq_ids: Sequence[int]) -> list[int]:
         known, most, count = self._seqs, self._limit, len(seq_ids)
         if self._read_by_probe is not None and self._read_by_probe in seq_ids:
-            return self._probe(seq_ids, seq_ids.index(self._read_by_probe))
+            if not most and self._lent_s < MAX_LENT_STEPS * self._losses.step_s:
+                return self._probe(seq_ids, seq_ids.index(self._read_by_probe))
+            self._stop_reading()
         if self._step >= self._probe_due and (self._could_part if self._is_counting else self._may_probe()):
             return self._probe(seq_ids, self._step % count)
         if not most and not self._is_counting:
@@ -228,6 +230,12 @@ class Patient:
         self._probe_due, self._is_counting = self._step + self._probe_wait, False
         return limits
 
+    def _stop_reading(self) -> None:
+        """A probe fails whose sequence was not read: it has ended, there is too much of it, or it need not probe any more."""
+        self._read_by_probe = None
+        self._call_in(self._lent_s)
+        self._end_probe(came_true=False)
+
     def _end_probe(self, came_true: bool) -> None:
         self._probing = None
         if came_true:
@@ -242,15 +250,14 @@ class Patient:
     def _steps_to_ask(self) -> int:
         """Steps of which its share is as long as asking takes."""
         share = ASK_SHARE if self._limit and self._asking.share(self._sure) >= IDLE_OFFERS else IDLE_SHARE
-        return ceil(self._asking.seconds / (share * self._costs.plain_s(self._load))) if self._load is not None else MAX_WAIT
+        seconds = max(self._asking.seconds, self._asking.more_s if self._asking.is_reading else 0.0)
+        return ceil(seconds / (share * self._costs.plain_s(self._load))) if self._load is not None else MAX_WAIT
 
     def _limit_of(self, seq: SeqState) -> int:
         """A sequence that has rested tries one draft."""
         return min(seq.limit, self._limit) or int(self._step >= seq.rests_until)
 
     def record_proposal(self, seq_id: int, num_drafts: int | None) -> None:
-        if self._is_counting and num_drafts is None:
-            num_drafts = 1  # it will have some, but nobody waits for it
         if num_drafts is not None and seq_id == self._read_by_probe:
             self._read_by_probe = None
         self._asking.record(seq_id, num_drafts)
@@ -268,10 +275,10 @@ class Patient:
         asking.end_step(self._step, self._sure, drafting_s, num_seqs, self._probing is not None)
         if asking.is_reading and self._probing is not None:
             self._read_by_probe = self._probing
-        if asking.is_reading or (asking.num_offered and not self._is_counting):
+        if (asking.is_reading or asking.num_offered) and not self._is_counting:
             self._lent_s += asking.more_s
             self._next_wait = 1
-        elif not asking.num_asked and not self._declines and self._next_wait == 1:
+        elif not asking.was_asked and not self._declines and self._next_wait == 1:
             pass  # nobody could be asked, and there were offers before
         elif self._costs.is_known() and not num_verified and not self._samples():  # whose time is known when the next step begins
             wait = self._wait()
@@ -297,7 +304,7 @@ class Patient:
         """Steps before the proposer is asked again, or a sequence may probe."""
         if self._rest_until > self._step:
             return min(self._rest_until - self._step - 1, MAX_WAIT)
-        if self._load is not None and (self._limit or self._asking.num_asked) and self._step >= self._pauses_until:
+        if self._load is not None and (self._limit or self._asking.was_asked) and self._step >= self._pauses_until:
             wait = self._steps_to_ask()
             wait = min(wait, self._next_wait) if wait <= MAX_WAIT else min(wait, MAX_ASK_WAIT)
             self._next_wait = min(2 * self._next_wait, MAX_WAIT)
@@ -316,8 +323,8 @@ class Patient:
         self._seqs.pop(seq_id, None)
         share = self._asking.forget(seq_id)
         self._call_in(share * self._lent_s)
-        if seq_id == self._read_by_probe:  # it ended before it was read
-            self._read_by_probe, self._probe_wait = None, min(2 * self._probe_wait, self._probe_waits[1])
+        if seq_id == self._read_by_probe:
+            self._stop_reading()
 
     def _prior(self, sure: bool) -> list[float]:
         return [PRIOR_RATES[sure and self._asking.share(sure) < SELDOM]] * self.max_drafts
