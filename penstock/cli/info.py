@@ -37,7 +37,8 @@ def rows(found: Any) -> Iterator[tuple[str, str]]:
     yield "model", f"{found.model} ({found.architecture}, {found.num_layers} layers)"
     yield "parameters", f"{found.parameters:,}"
     yield "weights", f"{size(found.weight_bytes)}, {found.bits_per_weight:.3g} bits each, {formats(found)}"
-    yield "KV cache", f"{size(found.kv_bytes_per_token)} per token in {found.kv_dtype}"
+    kept = "" if found.held_kv_dtype == found.kv_dtype else f", kept here as {size(found.held_kv_bytes_per_token)} in {found.held_kv_dtype}"
+    yield "KV cache", f"{size(found.kv_bytes_per_token)} per token in {found.kv_dtype}{kept}"
     yield "context", f"{found.max_model_len:,} tokens"
     yield "memory here", size(found.memory_bytes)
     yield "longest that fits", f"{found.longest_context:,} tokens"

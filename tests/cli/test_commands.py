@@ -176,6 +176,8 @@ class Description:
     bits_per_weight: float = 32.0
     kv_dtype: str = "float32"
     kv_bytes_per_token: int = 6144
+    held_kv_dtype: str = "float32"
+    held_kv_bytes_per_token: int = 12288
     max_model_len: int = 1024
     memory_bytes: int = 1 << 34
     longest_context: int = 1024

@@ -5,6 +5,7 @@ from penstock.compute.models.quantized import refuse_quantized
 from penstock.compute.ops import check_served
 from penstock.core.config import EngineConfig
 from penstock.core.errors import CapacityError, ModelError
+from penstock.core.modelspec import DTYPE_BYTES
 from penstock.serve.engine import build
 from penstock.serve.engine.ceilings import Ceilings, ceilings
 from penstock.serve.engine.machine import look, measured_limits
@@ -21,8 +22,10 @@ class Description:
     weight_formats: tuple[str, ...]  # of the matrices, the most common first
     weight_bytes: int  # as they are stored in these
     bits_per_weight: float  # all of them, scales counted
-    kv_dtype: str
+    kv_dtype: str  # the model's own
     kv_bytes_per_token: int  # in `kv_dtype`
+    held_kv_dtype: str  # that the backend keeps them in
+    held_kv_bytes_per_token: int
     max_model_len: int  # tokens
     memory_bytes: int  # free here
     longest_context: int  # tokens of one sequence that fit here
@@ -41,6 +44,8 @@ def describe(config: EngineConfig) -> Description:
     chosen = build.choose(config, found)
     spec, dtype, holding, held = found.spec, chosen.dtype, chosen.holding, chosen.holding.held
     check_kv_dtype(chosen.config, dtype, held)
+    kv_dtype = dtype if config.kv_dtype == "auto" else config.kv_dtype
+    token_bytes = held.kv_token_bytes * DTYPE_BYTES[kv_dtype] // DTYPE_BYTES[held.dtype]
     memory = look().memory_bytes
     room = max(0, memory - held.weight_bytes - activation_bytes(config, spec, held))
     tokens = int(room * KV_SHARE) // held.kv_token_bytes
@@ -60,5 +65,5 @@ def describe(config: EngineConfig) -> Description:
     most = None if hardware is None else ceilings(holding.price, hardware, held.compute_type, max_len, held.product_format)
     return Description(
         config.model, found.architecture, spec.num_layers, spec.num_parameters(), dtype, tuple(holding.matrices), holding.stored_bytes,
-        holding.bits_per_weight, held.dtype, held.kv_token_bytes, max_len, memory, min(tokens, max_len),
+        holding.bits_per_weight, kv_dtype, token_bytes, held.dtype, held.kv_token_bytes, max_len, memory, min(tokens, max_len),
         tokens // max_len, *served, threads, most, reasons)

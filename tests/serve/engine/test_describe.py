@@ -96,12 +96,14 @@ def test_options_are_told_from_defaults_and_secrets_are_not_told() -> None:
 
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_keys_and_values_are_told_as_the_backend_keeps_them(backend: str, dtype: str) -> None:
+def test_keys_and_values_are_told_as_the_model_has_them_and_as_the_backend_keeps_them(backend: str, dtype: str) -> None:
     if backend == "cpu":
         pytest.importorskip("penstock._native")
     config = EngineConfig("rill", backend=backend, dtype=dtype)
     held, told = choose(config, find(config)).holding.held, describe(config)
-    assert (told.kv_dtype, told.kv_bytes_per_token) == (held.dtype, held.kv_token_bytes)
+    assert (told.held_kv_dtype, told.held_kv_bytes_per_token) == (held.dtype, held.kv_token_bytes)
+    whole = {"float32": 4, "float16": 2}
+    assert told.kv_dtype == dtype and told.kv_bytes_per_token * whole[held.dtype] == held.kv_token_bytes * whole[dtype]
     assert f"keys and values in {held.dtype};" in told.reasons["fits"]
 
 
