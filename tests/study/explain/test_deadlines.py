@@ -31,9 +31,14 @@ def seen(planted: Planted, slo: Slo | None = None, arrivals: str | None = None, 
     return Evidence(values_of(planted.scrape()), None, planted.state(), "planted", slo, kept_share, arrivals=arrivals, sent=sent)
 
 
+@pytest.fixture(scope="module")
+def overloaded(model: Path) -> Planted:
+    return served(model, OVERLOADED, **SEATS)
+
+
 @pytest.mark.parametrize("arrivals", ["poisson:rate=21", None])
-def test_an_engine_that_refuses_is_played_with_all_that_came(model: Path, arrivals: str | None) -> None:
-    planted, notes = served(model, OVERLOADED, **SEATS), []
+def test_an_engine_that_refuses_is_played_with_all_that_came(model: Path, overloaded: Planted, arrivals: str | None) -> None:
+    planted, notes = overloaded, list[str]()
     found = explain(case_of(seen(planted, Slo(ASKED.most_s), arrivals, ASKED), {}, notes), {"larger-batch": LEVERS["larger-batch"]}, notes)
     case, best = found.case, found.recommended[0]
     assert case.seen.refused_share > 0.25 and case.seen.kept_share == 1.0 and found.present.kept_share == pytest.approx(1.0, abs=0.02)
