@@ -163,18 +163,12 @@ class LLM:
         vocab_size = self._engine.facts.vocab_size
         text, ids = read_prompt(prompt, self._built.tokenizer, vocab_size)
         if bound is not None and params.max_tokens is None:
-            params = replace(params, max_tokens=max(1, bound(self._room(len(ids)))))
+            params = replace(params, max_tokens=max(1, bound(self._engine.room(len(ids)))))
         params, grammar = self._built.grammars.prepare(check_params(params, vocab_size))
         request = Request(str(next(self._numbers)), ids, params, text, wants_embedding=embedding, grammar=grammar)
         selection = self._selections.of(request)
         self._engine.check(request if selection is None else selection.request)
         return request
-
-    def _room(self, num_prompt: int) -> int:
-        """Tokens that the context and the KV cache leave to an answer; less than 1 where the prompt itself does not fit."""
-        config = self._built.resolved.engine
-        most = min(config.max_model_len or 0, (config.kv_tokens or 0) + 1)  # the last token's keys and values are never needed
-        return most - num_prompt
 
     def _run(self, requests: list[Request], on_delta: OnDelta | None = None) -> list[Output]:
         self._check_turn()

@@ -223,6 +223,11 @@ class Engine:
     def check_integrity(self) -> None:
         self._scheduler.check_integrity()
 
+    def room(self, num_prompt: int, held: bool = False) -> int:
+        """Tokens that the context and the KV cache leave to an answer; less than 1 where the prompt itself does not fit. `held`: of a beam
+        search; else the last token's keys and values are never needed."""
+        return min(self.facts.max_model_len, self._scheduler.kv.num_tokens + (not held)) - num_prompt
+
     def _first_seq(self, request: Request, seq_id: int, seed: int) -> Seq:
         params, num_prompt, most = request.params, len(request.token_ids), self.facts.max_model_len
         if params.best_of not in (None, params.n) or params.scorer is not None or params.self_consistency is not None:
@@ -240,7 +245,7 @@ class Engine:
                 f"max_tokens is {params.max_tokens}, but after a prompt of {num_prompt} tokens the context of {most} tokens "
                 f"leaves {most - num_prompt}", "max_tokens", code="context_length_exceeded")
         held = params.beam_width is not None
-        longest = min(most, self._scheduler.kv.num_tokens + (not held)) if params.max_tokens is None else num_prompt + params.max_tokens
+        longest = num_prompt + (self.room(num_prompt, held) if params.max_tokens is None else params.max_tokens)
         return Seq(
             seq_id, list(request.token_ids), num_prompt, params, request_id=request.request_id,
             arrival_s=self.clock.now() if request.arrival_s is None else request.arrival_s,
