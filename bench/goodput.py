@@ -9,8 +9,8 @@ multiples of what one such request takes alone on this machine. Capacity is what
 are measured with `fcfs`, also where --orders does not name it.
 All orders serve the same requests, one engine after another in this process at each load; every round has new requests and starts with
 another order. `priority` puts chat first; ORDER+slo adds the admission control and the chunking that come with `deadline`. Refused requests
-count as missed. --twin runs the same on the twin, after a sweep from which it learns step times. The last line is JSON, in which
-`deadline_over_fcfs` counts at least one kept by fcfs; `--record` keeps it in bench/results.
+count as missed. --twin runs the same on the twin, after a sweep from which it learns step times; with --open its clients give no
+max_tokens. The last line is JSON, in which `deadline_over_fcfs` counts at least one kept by fcfs; `--record` keeps it in bench/results.
 """
 import argparse
 import asyncio
@@ -30,6 +30,7 @@ from versus.record import RESULTS, named, place_of, slug, today, write
 from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError
 from penstock.core.types import SamplingParams
+from penstock.decide.scheduler.lengths import REMEMBERED
 from penstock.serve.engine.machine import processor
 from penstock.serve.engine.requests import Request
 from penstock.study.measure.client.inside import Inner, start
@@ -43,7 +44,7 @@ from penstock.study.plan.simulate.twin import Pace, simulate
 
 FIRST_COME = "fcfs"  # the order by which capacity and objectives are measured
 FULL = 120  # requests at once
-WAY = ("orders", "loads", "seconds", "rounds", "ttft_times", "tpot_times", "max_num_seqs", "kv_tokens", "seed")  # options of measuring
+WAY = ("orders", "loads", "seconds", "rounds", "ttft_times", "tpot_times", "max_num_seqs", "kv_tokens", "seed", "open")  # of measuring
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +145,10 @@ class Engine:
 class Twin:
     """The same, predicted."""
 
-    def __init__(self, config: EngineConfig, pace: Pace) -> None:
-        self._config, self._pace = config, pace
+    def __init__(self, config: EngineConfig, pace: Pace, is_open: bool = False) -> None:
+        rng = random.Random("ended")
+        ended = tuple([draw(rng, 0.0).num_output for _ in range(REMEMBERED)]) if is_open else ()
+        self._config, self._pace, self._is_open = config, replace(pace, ended=ended), is_open
 
     def play(self, asked: Sequence[Ask], slos: dict[str, Slo], runner: asyncio.Runner, patience_s: float = 1e9) -> list[Sample]:
         return simulate(self._config, self._pace, [self._call(ask, slos) for ask in asked]).samples
@@ -154,7 +157,8 @@ class Twin:
         most = slos[ask.kind.name].most_s if slos else {}
         first = ask.seed << 12
         prompt = range(first, first + ask.num_prompt)
-        return Call(ask.at_s, (prompt,), ask.num_output, most.get("ttft"), most.get("tpot"), priority=ask.kind.priority)
+        return Call(ask.at_s, (prompt,), ask.num_output, most.get("ttft"), most.get("tpot"), priority=ask.kind.priority,
+                    is_open=self._is_open)
 
     def warm(self, runner: asyncio.Runner) -> None:
         pass
@@ -206,7 +210,7 @@ def engines(config: EngineConfig, args: argparse.Namespace) -> dict[str, Any]:
     pace = calibrate(engine.inner, recorder, lambda line: print(line, flush=True)).pace
     engine.close()
     resolved = engine.inner.built.resolved.engine
-    return {name: Twin(config_of(resolved, name), pace) for name in names}
+    return {name: Twin(config_of(resolved, name), pace, args.open) for name in names}
 
 
 def sweep(made: dict[str, Any], args: argparse.Namespace, runner: asyncio.Runner) -> dict[str, Any]:
@@ -269,6 +273,8 @@ def make_parser() -> Parser:
     made.add_argument("--kv-tokens", type=whole(longest), default=65536, help="size of the KV cache, in tokens; default: %(default)s")
     made.add_argument("--seed", type=int, default=1, help="seed for arrivals and lengths; default: %(default)s")
     made.add_argument("--twin", action="store_true", help="run the twin instead of the engine")
+    made.add_argument("--open", action="store_true",
+                      help="the twin's clients give no max_tokens, so that how long answers become is forecast, as on the engine")
     made.add_argument("--record", action="store_true", help=RECORD)
     return made
 
@@ -276,6 +282,8 @@ def make_parser() -> Parser:
 def main() -> None:
     parser = make_parser()
     args = parser.parse_args()
+    if args.open and not args.twin:
+        parser.error("--open needs --twin: what a model writes has no length that is known beforehand")
     config = EngineConfig(model=args.model, max_num_seqs=args.max_num_seqs, kv_tokens=args.kv_tokens)
     with parser.refusing():
         for name in args.orders:
@@ -289,7 +297,8 @@ def main() -> None:
             engine.close()
     told = {"bench": "goodput", "model": args.model, "machine": processor().model, "date": today(), "twin": args.twin,
             "seconds": args.seconds, "rounds": args.rounds, "max_num_seqs": args.max_num_seqs, "kv_tokens": args.kv_tokens,
-            "ttft_times": args.ttft_times, "tpot_times": args.tpot_times, "seed": args.seed, "took_s": time.time() - began, **found}
+            "open": args.open, "ttft_times": args.ttft_times, "tpot_times": args.tpot_times, "seed": args.seed,
+            "took_s": time.time() - began, **found}
     if args.record:
         of = Path(args.model).name + ("-twin" if args.twin else "") + named(parser.others(args, WAY))
         write(told, place_of(told, RESULTS / f"{today()[:10]}-{slug(processor().model)}-goodput-{of}.json", ("model",)))

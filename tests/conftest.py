@@ -56,6 +56,17 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.freeze()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    """Nor is what is left when a file is through, as modules and what its tests share."""
+    try:
+        return (yield)
+    finally:
+        if nextitem is not None and nextitem.path != item.path:
+            gc.collect()
+            gc.freeze()
+
+
 def pytest_unconfigure() -> None:
     """What was set aside can go when the process ends: else native objects that it holds are reported as leaks."""
     gc.unfreeze()

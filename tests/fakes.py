@@ -59,6 +59,8 @@ class FakeRunner:
         self.plans.append(plan)
         for seq_id in plan.finished:
             self.known.pop(seq_id, None)
+        for seq_id, start, tokens in plan.tails:
+            self.known[seq_id].tokens[start:] = tokens
         for source, target in plan.copies:
             for offset in range(self.block_size):
                 if (source, offset) in self.slots:
@@ -92,8 +94,9 @@ class FakeRunner:
         if known.info.held and end == len(known.tokens) + 1:  # appended by the search
             known.tokens.append(final[-1])
         assert known.tokens[planned.start : end] == final
-        assert planned.samples == (end == len(known.tokens))
-        assert planned.num_prompt == len(known.info.prompt) and planned.num_output == len(known.tokens) - planned.num_prompt
+        num_unseen = planned.num_prompt + planned.num_output - len(known.tokens)
+        assert num_unseen == 0 or num_unseen == 1 and known.info.held  # appended, and to come with a later chunk
+        assert planned.samples == (end == len(known.tokens) + num_unseen) and planned.num_prompt == len(known.info.prompt)
         assert planned.num_drafts == 0 or planned.samples
 
     def _choose(self, planned: PlannedSeq, known: _Known, states: list[int]) -> SeqResult:
@@ -120,8 +123,9 @@ class FakeRunner:
     def _prompt_logprobs(self, planned: PlannedSeq, known: _Known) -> tuple[TokenLogprobs, ...]:
         if known.info.params.prompt_logprobs is None:
             return ()
-        following = known.info.prompt[planned.start + 1 : planned.start + 1 + len(planned.tokens)]
-        return tuple(TokenLogprobs(token, -float(i), 1) for i, token in enumerate(following, planned.start + 1))
+        first = max(planned.start, planned.num_scored) + 1
+        following = known.info.prompt[first : planned.start + 1 + len(planned.tokens)]
+        return tuple(TokenLogprobs(token, -float(i), 1) for i, token in enumerate(following, first))
 
     def _propose(self, tokens: list[int]) -> tuple[int, ...]:
         drafts: list[int] = []

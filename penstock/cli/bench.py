@@ -1,6 +1,5 @@
 """`penstock bench [MODEL|URL]`: puts load on a server, or on an engine in this process, and tells what came of it."""
 import json as jsonlib
-import os
 import re
 import secrets
 import sys
@@ -100,8 +99,9 @@ def make_job(options: BenchOptions, engine: EngineConfig) -> Any:
     from penstock.study.plan.simulate.call import Stretches
 
     check(options)
-    dataset, dataset_options = datasets.TABLE.parse(options.dataset)
-    next(iter(dataset(dataset_options, Stretches(), "0").sessions()), None)  # what cannot be read is told before a model is loaded
+    plugin, plugin_options = datasets.TABLE.parse(options.dataset)
+    dataset = plugin(plugin_options, Stretches(), "0")
+    next(iter(dataset.sessions()), None)  # what cannot be read is told before a model is loaded
     coming = options.arrivals or (REPLAYED if dataset.has_times else AT_ONCE)
     process, process_options = arrivals.TABLE.parse(coming)
     load = process(process_options)
@@ -119,7 +119,7 @@ def make_job(options: BenchOptions, engine: EngineConfig) -> Any:
         raise UsageError(f"--slo has {', '.join(slo.streamed)}, which only streamed answers tell: leave out --no-stream, or give e2e alone")
     asking = Asking(options.api == APIS[1], options.prompts, options.tokenizer, options.vocab_size, wish_of(options, slo))
     return Job(
-        engine, access_of(options, engine), asking, load, lambda writer, seed: dataset(dataset_options, writer, seed),
+        engine, access_of(options, engine), asking, load, dataset.anew,
         Extent(count, seconds), warmup_of(options.warmup, seconds), str(seed), slo,
         options.price, options.tdp, Search(options.start_rate, options.attain) if options.find_goodput else None,
         told(options) | {"arrivals": coming, "load_seed": seed, "requests": count, "duration": seconds})
@@ -225,7 +225,7 @@ def check_sendable(options: BenchOptions, slo: Any, more: Mapping[str, Any]) -> 
 def access_of(options: BenchOptions, engine: EngineConfig) -> Any:
     """How the server is reached; None where MODEL is no URL. Raises UsageError for options that do not go with it."""
     from penstock.study.measure.client.connections import server_named
-    from penstock.study.measure.client.server import Access
+    from penstock.study.measure.client.server import Access, keys_of
 
     address = server_named(engine.model)
     if address is None:
@@ -240,8 +240,7 @@ def access_of(options: BenchOptions, engine: EngineConfig) -> Any:
     own = [name for name in headers if name.lower() == "authorization"]  # then the environment's key is for somebody else
     if own and options.api_key:
         raise UsageError(f"--api-key is sent as the header Authorization, and --header has {own[0]} as well: leave one of them out")
-    keys = () if own else options.api_key or tuple(filter(None, [os.environ.get("OPENAI_API_KEY")]))
-    return Access(address, keys, headers, options.request_timeout)
+    return Access(address, () if own else keys_of(options.api_key), headers, options.request_timeout)
 
 
 def headers_of(lines: Sequence[str]) -> dict[str, str]:

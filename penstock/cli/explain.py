@@ -1,6 +1,5 @@
 """`penstock explain [URL|REPORT]`: which limit binds a server, which lever moves it, and by how much."""
 import json as jsonlib
-import os
 import sys
 from dataclasses import dataclass, replace
 from typing import Any
@@ -56,14 +55,14 @@ def told(options: ExplainOptions, say: Any) -> Any:
 
     from penstock.study.explain.source import ask, read_report
     from penstock.study.measure.client.connections import server_named
-    from penstock.study.measure.client.server import Access
+    from penstock.study.measure.client.server import Access, keys_of
 
     address = server_named(options.model)
     if address is None:
         check_report(options)
         return read_report(Path(options.model))
-    key = options.api_key or os.environ.get("OPENAI_API_KEY")
-    return ask(Access(address, () if key is None else (key,)), options.duration, say)
+    given = () if options.api_key is None else (options.api_key,)
+    return ask(Access(address, keys_of(given)), options.duration, say)
 
 
 def check_report(options: ExplainOptions) -> None:

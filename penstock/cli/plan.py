@@ -143,7 +143,7 @@ def tell(found: Any, top: int | None) -> None:
 
 
 def tell_fleet(placed: Any) -> None:
-    from penstock.study.plan.text import marked, not_served
+    from penstock.study.plan.text import marked, not_served, without
 
     for line in not_served([each.configuration for each in placed.placements if each.configuration is not None]):
         print(line)
@@ -153,4 +153,6 @@ def tell_fleet(placed: Any) -> None:
         else:
             where = ", ".join(f"{placed.devices[number]} {number}" for number in each.devices)
             print(f"{each.model}: {marked(each.configuration)} on {where}; adds {each.added_usd_per_hour:.2f} dollars an hour")
+    for line in dict.fromkeys(f"{model}: {without(each)}" for model, each in placed.undivided):
+        print(line)
     print(f"total: {placed.usd_per_hour:.2f} dollars an hour")

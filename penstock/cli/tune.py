@@ -147,11 +147,12 @@ def dataset_of(options: TuneOptions) -> tuple[Callable[..., Any], float | None]:
     if options.traffic is not None:
         rows = read_trace(options.traffic)
         own = of_trace(rows, None, options.traffic).rate or 1.0
-        return lambda writer, seed: Recorded(rows, TraceOptions(options.traffic), writer, seed), (options.rate or own) / own
+        return Recorded(rows, TraceOptions(options.traffic), Stretches(), "0").anew, (options.rate or own) / own
     plugin, plugin_options = datasets.TABLE.parse(options.dataset or DATASET)
-    first = next(iter(plugin(plugin_options, Stretches(), "0").sessions()), None)
+    dataset = plugin(plugin_options, Stretches(), "0")
+    first = next(iter(dataset.sessions()), None)
     recorded = first is not None and first.at_s is not None and options.rate is None
-    return lambda writer, seed: plugin(plugin_options, writer, seed), 1.0 if recorded else None
+    return dataset.anew, 1.0 if recorded else None
 
 
 def text_of(options: TuneOptions, engine: EngineConfig) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from penstock.compute.attends import Attends, Seen
+from penstock.compute.divided import halves_of, is_whole, num_sums
 from penstock.compute.ops import KINDS, numel
 from penstock.compute.price import Storage
 from penstock.compute.program import Op, Program
@@ -28,13 +29,10 @@ KERNELS: Mapping[str, float] = {
     "latent_write": 1, "latent_attention": 3,  # a product before it and one behind
 }
 SILENT = frozenset(kind for kind, count in KERNELS.items() if not count)  # their bytes are moved by a neighbour
-# What every device of a tensor parallel group does whole; all else is divided.
-WHOLE = frozenset({"rms_norm", "add", "gather", "moe_route", "moe_route_grouped", "embed", "latent_write"})
 # By the type that codes are multiplied in, where rows are made to fit.
 ROUNDED = {name: f":activations={name}" for name in ("int8", "fp8", "fp4")}
 # Formats of coded matrices, by what chooses their kernels (csrc/kernels/amxcodes.h, panel.h).
 CODES = ("int8", "int4", "int8 by 32", "int6 by 32", "int4 by 32", "int6 by 16", "int4 by 16")
-HALVES = frozenset({"attention", "latent_attention", "act_mul"})  # what the product after them makes is summed over devices
 
 
 def product_form(coding: Coding, columns: int) -> str:
@@ -149,7 +147,7 @@ class Roofline:
         self._numbers = numbers
         self._part = part
         self._split = split or Split()
-        self._halves = {name for op in program.ops if op.kind in HALVES for name in op.outputs}
+        self._halves = halves_of(program)
         self._groups = list(self._grouped())
         self._stage = math.ceil(program.kv.num_layers / self._split.pipeline_parallel) / program.kv.num_layers
         hidden = program.buffers[program.outputs["hidden"]][1]
@@ -347,23 +345,3 @@ class Roofline:
 def _sent(group: _Group, rows: float) -> float:
     """Rows that a matrix is multiplied with: an expert's those that it is sent."""
     return rows if group.others is None else max(1.0, rows * (1 - group.others))
-
-
-def is_whole(op: Op, program: Program) -> bool:
-    """Whether every device of a tensor parallel group does all of it."""
-    return op.kind in WHOLE or bool(op.weights) and program.weights[op.weights[0]].whole
-
-
-def num_sums(program: Program) -> int:
-    """Sums of hidden states over the devices of a tensor parallel group: of what each has made a part of, once where such parts are added
-    to one another first."""
-    halves: set[str] = set()
-    parts: set[str] = set()
-    for op in program.ops:
-        if op.kind in HALVES:
-            halves.update(op.outputs)
-        elif op.kind == "moe_experts" or op.inputs[0] in halves:
-            parts.update(op.outputs)
-        elif op.kind == "add" and parts.issuperset(op.inputs):
-            parts = parts.difference(op.inputs).union(op.outputs)
-    return len(parts)

@@ -32,4 +32,6 @@ class StepRecord:
     waits_for: str | None = None  # what keeps the first in the queue out: seqs, tokens, scored, batching, tpot, kv; None: nobody waits
     waited_s: tuple[float, ...] = ()  # of each request that came since the step before: until this one began, or until it was aborted
     held_s: float = 0.0  # before it began, in which requests waited and no step could be planned: a batch waited for company
+    num_served: int = 0  # requests of which a step has held a sequence by now, and that go on
+    num_ended: int = 0  # requests that end with this step
     rested: bool = False  # everybody had gone before it came to this step: whoever ran or waited after the last one was aborted

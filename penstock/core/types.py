@@ -118,7 +118,9 @@ class Seq:
     seed: int = 0  # always set; the draw of output token i depends on (seed, i) alone
     salt: str = ""  # isolates its prefixes from other salts
     marks: tuple[CacheMark, ...] = ()
+    prompt: tuple[int, ...] = ()  # its first `num_prompt` tokens as the request has them, one object for all that is forked; (): not given
 
+    num_scored: int = 0  # rows of the prompt that have given the log-probabilities that are asked for
     num_cached: int = 0  # prompt tokens found in the prefix cache when it was first let in; before that, how many are expected
     num_mark_created: int = 0  # pinned tokens that this request computed
     num_mark_read: int = 0  # pinned tokens that it found
@@ -177,13 +179,14 @@ class PlannedSeq:
     num_drafts: int = 0
     draft_parents: tuple[int, ...] | None = None
     new: SeqInfo | None = None
+    num_scored: int = 0  # rows of the prompt that need give no log-probabilities: these are known
 
 
 @message
 class StepPlan:
     """One step: what to compute. `copies` are (source, target) blocks to copy before anything else is written. `outputs`: those of the
-    finished, in that order, where the runner learns from them; else nothing. `tails`: what the runner asked for, (seq_id, start, all tokens
-    of the sequence from there on)."""
+    finished, in that order, where the runner learns from them; else nothing. `tails`: what the runner asked for, or a search has changed:
+    (seq_id, start, all tokens of the sequence from there on)."""
 
     step_id: int
     seqs: tuple[PlannedSeq, ...]
@@ -214,7 +217,7 @@ class SeqResult:
     seq_id: int
     tokens: tuple[int, ...] = ()  # accepted drafts and the token chosen after them; empty in the middle of a prompt
     logprobs: tuple[TokenLogprobs, ...] = ()  # one per token, where asked for
-    prompt_logprobs: tuple[TokenLogprobs, ...] = ()  # of prompt tokens start + 1 .. start + n, where asked for
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()  # of prompt tokens k + 1 .. k + n, k = max(start, num_scored), where asked for
     candidates: tuple[tuple[int, float], ...] = ()  # for a search: likeliest next tokens and their log-probabilities
     drafts: tuple[int, ...] = ()  # proposed for the next step
     draft_parents: tuple[int, ...] | None = None

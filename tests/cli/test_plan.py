@@ -86,6 +86,10 @@ def test_a_fleet_is_told_model_by_model(penstock: Any, tmp_path: Path) -> None:
     status, out, _ = penstock(["plan", "--fleet", str(file)])
     assert status == 0 and "llama-3-8b: l4 TP1 int8/" in out and "llama-3-70b: not placed" in out and "dollars an hour" in out
     assert json.loads(penstock(["plan", "--fleet", str(file), "--json"])[1])["devices"] == ["l4"]
+    file.write_text("[devices]\nl4 = 4\n[[models]]\nmodel = 'qwen2.5-1.5b'\nrate = 0.1\nquant = ['int8', 'int4:group=128']\n")
+    *_, told, total = penstock(["plan", "--fleet", str(file)])[1].splitlines()
+    assert told.startswith("qwen2.5-1.5b: TP4 is left out in int4:group=128: it would leave 2,240 of the 8,960 columns of")
+    assert total.startswith("total: ")
 
 
 def test_what_says_nothing_beside_a_fleet_is_refused(penstock: Any, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from penstock.compute.backends.contract import Batch, KVLayout
 from penstock.core.modelspec import LayerSpec
 from tests.contract.decoders import PLAIN, ROPE, SPECS, decoder
 from tests.contract.participants import PARTICIPANTS, Participant
-from tests.contract.stories import LEFT, Share, Story, batch_of, fill_pool, play
+from tests.contract.stories import LEFT, Share, batch_of, fill_pool
 
 SIZE = 16
 PARENTS = (-1, 0, 0, 1, 1, 2, 3, 3, 6)  # two branches of the root, and branches of branches
@@ -41,13 +41,14 @@ def test_a_branch_is_the_sequence_it_stands_for(participant: Participant, name: 
     program, weights = decoder(MODELS[name])
     rng = np.random.default_rng(start)
     prompt, drafts = rng.integers(0, MODELS[name].vocab_size, start), rng.integers(0, MODELS[name].vocab_size, len(PARENTS))
-    table = rng.permutation(20)[: -(-(start + len(PARENTS)) // SIZE)]
-    loaded = backend.load(program, weights, KVLayout(20, SIZE))
+    size = -(-(start + len(PARENTS)) // SIZE)
+    ids = rng.permutation(40)
+    of_tree, of_branches = ids[:size], ids[size : 2 * size]
+    loaded = backend.load(program, weights, KVLayout(40, SIZE))
     fill_pool(backend, loaded, program, LEFT)
-    backend.step(loaded, batch_of([Share(prompt, 0, table)], SIZE))
-    found = backend.step(loaded, tree_batch(drafts, start, table)).logits
+    backend.step(loaded, batch_of([Share(prompt, 0, of_tree), Share(prompt, 0, of_branches)], SIZE))
+    found = backend.step(loaded, tree_batch(drafts, start, of_tree)).logits.copy()
     for leaf in LEAVES:
-        tokens = np.concatenate([prompt, drafts[path(leaf)]])
-        alone = play(backend, program, weights, Story((((0, len(tokens)),),)), [tokens])["logits"][0]
-        for row in path(leaf):
-            np.testing.assert_array_equal(found[row], alone[start + depth(row)], err_msg=f"row {row}")
+        rows = path(leaf)
+        alone = backend.step(loaded, batch_of([Share(drafts[rows], start, of_branches, range(len(rows)))], SIZE)).logits
+        np.testing.assert_array_equal(found[rows], alone, err_msg=f"rows {rows}")

@@ -56,6 +56,23 @@ def make_kv(num_blocks=8, block_size=4, prefix_cache=True, policy=None, clock=No
     return KVManager(num_blocks, block_size, prefix_cache, policy or Lru(), clock or VirtualClock())
 
 
+def watch_moves(pool, monkeypatch):
+    """How many blocks each call that shares or releases several gives, from now on."""
+    moved = []
+
+    def watched(act):
+        def counted(block_ids):
+            given = list(block_ids)
+            moved.append(len(given))
+            return act(given)
+
+        return counted
+
+    for name in ("share_all", "release_all"):
+        monkeypatch.setattr(pool, name, watched(getattr(pool, name)))
+    return moved
+
+
 def compute(kv, seq, num_tokens=None):
     """Grows, computes and commits `num_tokens` tokens (None: all that are there); returns the copies."""
     num_tokens = len(seq.tokens) - seq.num_computed if num_tokens is None else num_tokens

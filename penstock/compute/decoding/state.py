@@ -20,10 +20,11 @@ class RowState:
     # The fields that every step reads come first, so that they are adjacent in memory.
     __slots__ = (
         "plain", "drawing", "penalized", "matcher", "held", "params", "seed", "num_logprobs", "stop_ids", "bias_ids", "bias_values",
-        "seen_ids", "seen_counts", "num_candidates", "_index")
+        "seen_ids", "seen_counts", "num_candidates", "_index", "_num_lasting")
 
-    def __init__(self, info: SeqInfo, output: Iterable[int] = ()) -> None:
-        """`output`: tokens that the sequence has already, if it is a fork."""
+    def __init__(self, info: SeqInfo, output: Iterable[int] = (), kin: "RowState | None" = None) -> None:
+        """`output`: tokens that the sequence has already, if it is a fork. `kin`: the state of one with the same prompt that has a
+        repetition penalty, too: then the prompt's tokens need not be looked at."""
         params = info.params
         self.params: SamplingParams = params
         self.seed = info.seed
@@ -43,9 +44,15 @@ class RowState:
         self.seen_counts = array("q")  # occurrences of each of `seen_ids` in the output; 0: it is in the prompt only
         self._index: dict[int, int] = {}  # token -> its index in `seen_ids`
         if params.repetition_penalty != 1:
-            self.seen_ids.extend(dict.fromkeys(info.prompt))
+            if kin is None:
+                self.seen_ids.extend(dict.fromkeys(info.prompt))
+                self._index = {token: at for at, token in enumerate(self.seen_ids)}
+            else:
+                self.seen_ids, self._index = kin.seen_ids[: kin._num_lasting], kin._index.copy()
+                for token in kin.seen_ids[kin._num_lasting :]:
+                    del self._index[token]
             self.seen_counts.extend(array("q", [0]) * len(self.seen_ids))
-            self._index = {token: at for at, token in enumerate(self.seen_ids)}
+        self._num_lasting: int = len(self.seen_ids)  # of the prompt
         self.extend(output)
 
     def extend(self, tokens: Iterable[int]) -> None:
@@ -53,6 +60,22 @@ class RowState:
         if self.penalized:
             for token in tokens:
                 self.seen_counts[self._seen_index(token)] += 1
+
+    def retract(self, tokens: Iterable[int]) -> None:
+        """Takes tokens back from the output."""
+        if self.penalized:
+            for token in tokens:
+                at = self._index[token]
+                self.seen_counts[at] -= 1
+                if not self.seen_counts[at] and at >= self._num_lasting:
+                    self._remove(at)
+
+    def _remove(self, at: int) -> None:
+        """The last of the tokens takes its place."""
+        del self._index[self.seen_ids[at]]
+        token, count = self.seen_ids.pop(), self.seen_counts.pop()
+        if at < len(self.seen_ids):
+            self.seen_ids[at], self.seen_counts[at], self._index[token] = token, count, at
 
     def _seen_index(self, token: int) -> int:
         at = self._index.setdefault(token, len(self._index))

@@ -39,7 +39,8 @@ def _expressions(name: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How a matrix is stored. `beside`: bits for each block of `rows` and `columns`, 0: all of them."""
+    """How a matrix is stored. `beside`: bits for each block of `rows` and `columns`, 0: all of them. `expert_columns`: that engines take
+    of an expert's blocks, where they do not take whole ones alone; 0: they do. `whole`: that they do not divide it."""
 
     name: str
     bits: float
@@ -49,11 +50,20 @@ class Kind:
     each_column: int = 0  # bits of what is kept once a column
     each_matrix: int = 0  # bits of what is kept once
     product: str | None = None  # the type that rows are rounded to, and multiplied in
+    expert_columns: int = 0
+    whole: bool = False
 
     def average(self, rows: int, columns: int) -> float:
         """Bits of a weight, all counted."""
         blocks = math.ceil(rows / (self.rows or rows)) * math.ceil(columns / (self.columns or columns))
         return self.bits + (blocks * self.beside + columns * self.each_column + self.each_matrix) / (rows * columns)
+
+    def unbroken(self, of_expert: bool) -> tuple[int, int]:
+        """Rows and columns that a device takes together; 0: all."""
+        if self.whole:
+            return 0, 0
+        columns = self.expert_columns if of_expert and self.expert_columns else self.columns
+        return self.rows or 1, columns or 1
 
     @property
     def told(self) -> str:

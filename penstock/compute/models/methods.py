@@ -1,6 +1,7 @@
 """What each method of quantization says of itself in quantization_config, as the libraries that write it do."""
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from penstock.compute.models.fields import Fields, shown
@@ -13,6 +14,8 @@ SPARSE = ("marlin-24",)  # a layout of compressed-tensors that does not say so
 EXPERTS = ("experts",)
 BYTE = 8  # bits of a scale in e4m3 or e8m0
 MX_GROUP, NV_GROUP = 32, 16  # columns that share a scale: OCP Microscaling Formats 1.0, 2023; NVIDIA, "Introducing NVFP4", 2025
+# Columns: vLLM and SGLang divide an expert's group of int4 in AWQ and GPTQ down to so many, each with the group's scale (moe_wna16.py).
+HALVED = 32
 SCALE_BITS = {"uint8": BYTE, "float8_e4m3fn": BYTE, "bfloat16": HALF, "float16": HALF, "float32": SINGLE}
 HQQ_BITS = {8: 8.0, 4: 4.0, 3: 3.2, 2: 2.0, 1: 1.0}  # ten codes of 3 bits in 32
 
@@ -49,8 +52,8 @@ def _fbgemm(fields: Fields) -> Quantization:
 
 
 def _mxfp4(fields: Fields) -> Quantization:
-    """OpenAI's: of experts alone."""
-    return Quantization(MXFP4, [(Names(EXPERTS), _mx(None))], _left_out(fields))
+    """OpenAI's: of experts alone. Engines give devices whole groups, the last fewer, and fill up (vLLM, gpt_oss.py)."""
+    return Quantization(MXFP4, [(Names(EXPERTS), replace(_mx(None), expert_columns=1))], _left_out(fields))
 
 
 def _modelopt(fields: Fields) -> Quantization:
@@ -92,7 +95,8 @@ def _algorithm(algorithm: Any, fields: Fields) -> Kind:
 def _awq(fields: Fields) -> Quantization:
     bits = _bits(fields, "w_bit" if "w_bit" in fields else "bits")
     group = _group(fields, "q_group_size" if "q_group_size" in fields else "group_size")
-    return Quantization("awq", [(None, Kind(f"int{bits}", bits, HALF + bits, group))], _left_out(fields))
+    kind = Kind(f"int{bits}", bits, HALF + bits, group, expert_columns=_halved(bits, group))
+    return Quantization("awq", [(None, kind)], _left_out(fields))
 
 
 def _gptq(fields: Fields) -> Quantization:
@@ -114,16 +118,21 @@ def _gptq(fields: Fields) -> Quantization:
 
 
 def _gptq_kind(bits: int, group: int) -> Kind:
-    return Kind(f"int{bits}", bits, HALF + bits, group, each_column=32)
+    return Kind(f"int{bits}", bits, HALF + bits, group, each_column=32, expert_columns=_halved(bits, group))
+
+
+def _halved(bits: int, group: int) -> int:
+    return min(group, HALVED) if bits == 4 else group
 
 
 def _bitsandbytes(fields: Fields) -> Quantization:
-    """Blocks of 64 with a float32 maximum, or one of a byte and a float32 for 256 of these; int8 has a float32 a row."""
+    """Blocks of 64 with a float32 maximum, or one of a byte and a float32 for 256 of these; int8 has a float32 a row. What is said of a
+    matrix is of all of it: vLLM and SGLang refuse to divide it (bitsandbytes_loader.py, loader.py)."""
     if fields.flag("load_in_8bit") or fields.flag("_load_in_8bit"):
-        kind = Kind(INT8, 8, SINGLE)
+        kind = Kind(INT8, 8, SINGLE, whole=True)
     elif fields.flag("load_in_4bit") or fields.flag("_load_in_4bit"):
         beside = 8 + SINGLE / 256 if fields.flag("bnb_4bit_use_double_quant") else SINGLE
-        kind = Kind(fields.choice("bnb_4bit_quant_type", ("nf4", "fp4"), "fp4"), 4, beside, 64)
+        kind = Kind(fields.choice("bnb_4bit_quant_type", ("nf4", "fp4"), "fp4"), 4, beside, 64, whole=True)
     else:
         raise fields.wrong("load_in_4bit", "true, or load_in_8bit")
     return Quantization(BITSANDBYTES, [(None, kind)], _left_out(fields))

@@ -68,9 +68,10 @@ def _coding(program: Program, name: str, found: Quantization) -> PlannedCoding |
     if not coded:
         return None
     bits = sum(rows * (HALF if kind is None else kind.average(rows, columns)) for kind, rows in zip(kinds, parts, strict=True))
-    products = {kind.product for kind in coded}
+    products, of_expert = {kind.product for kind in coded}, bool(weight.stacked)
+    blocks = tuple((1, 1) if kind is None else kind.unbroken(of_expert) for kind in kinds)
     return PlannedCoding(8 if coded[0].bits > 4 else 4, columns, "float32", average=bits / sum(parts), told=coded[0].told,
-                         product=products.pop() if len(products) == 1 else None)
+                         product=products.pop() if len(products) == 1 else None, blocks=blocks)
 
 
 def _unnamed(name: str, given: Config) -> str | None:

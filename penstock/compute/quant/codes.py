@@ -8,7 +8,7 @@ for each few groups, as the K types of GGUF do: factors[o, i // factor] * scales
 import functools
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ class Coding:
     mins: bool = False
     values: tuple[int, ...] = SYMMETRIC  # of the 16 codes of 4 bits
     factor: int = 0  # columns whose int8 scales and minima have a factor, a power of two times `group`; 0: there are none
+    block: int = field(default=0, compare=False, repr=False)  # columns that a file has as one, where that tells more than the others
 
     @property
     def bits_per_weight(self) -> float:
@@ -44,6 +45,11 @@ class Coding:
     def has_units(self) -> bool:
         return self.scales == MULTIPLES and not self.factor
 
+    def unbroken(self, part: int, columns: int) -> tuple[int, int]:
+        """Rows and columns of a part of a matrix that a device takes all or none of: they share a scale or a factor, or a file's block; 0:
+        all of the part."""
+        return 1, self.block or self.factor or (self.group if self.group < columns else 1)
+
     def joined(self, other: "Coding") -> "Coding":
         """The narrowest coding that holds matrices of both exactly."""
         alike = self.bits == other.bits and (self.bits > 4 or self.values == other.values)
@@ -52,7 +58,7 @@ class Coding:
         fits_six = self.fits_six_bits and other.fits_six_bits and group % SIX_BITS_STEP == 0
         return Coding(
             self.bits if alike else 6 if fits_six else 8, group, self.scales if scaled_alike else "float32",
-            self.mins or other.mins, self.values if alike else SYMMETRIC, self.factor if scaled_alike else 0)
+            self.mins or other.mins, self.values if alike else SYMMETRIC, self.factor if scaled_alike else 0, max(self.block, other.block))
 
     @property
     def fits_six_bits(self) -> bool:

@@ -88,9 +88,9 @@ def row_parents(planned: PlannedSeq) -> list[int]:
     return [*chain[:fixed], *(fixed + parent for parent in planned.draft_parents)]
 
 
-def num_prompt_rows(planned: PlannedSeq) -> int:
-    """How many of the sequence's first rows are followed by a prompt token."""
-    return max(0, min(len(planned.tokens), planned.num_prompt - 1 - planned.start))
+def prompt_rows(planned: PlannedSeq) -> range:
+    """The sequence's rows that are followed by a prompt token whose log-probability is not known."""
+    return range(max(planned.num_scored - planned.start, 0), min(len(planned.tokens), planned.num_prompt - 1 - planned.start))
 
 
 def moves_of(planned: PlannedSeq, rows: Sequence[int], table: Array, block_size: int) -> list[tuple[int, int]]:
@@ -166,7 +166,8 @@ def extra_outputs(place: int, planned: PlannedSeq, cached: CachedSeq, logit_rows
     cached.count_appended(planned)
     begin = len(logit_rows)
     if cached.scores_prompt:
-        logit_rows += range(first_row, first_row + num_prompt_rows(planned))
+        rows = prompt_rows(planned)
+        logit_rows += range(first_row + rows.start, first_row + rows.stop)
     embeds = planned.samples and not cached.generates
     return ExtraOutputs(place, slice(begin, len(logit_rows)), first_row + len(planned.tokens) - 1 if embeds else None)
 

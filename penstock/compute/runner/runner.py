@@ -7,6 +7,7 @@ import numpy as np
 
 from penstock.compute.arrays import Array, array_namespace
 from penstock.compute.backends.contract import Backend
+from penstock.compute.decoding.state import RowState
 from penstock.compute.price import Price
 from penstock.compute.runner.batch import SampledRows, assemble, moves_of
 from penstock.compute.runner.cached_seq import CachedSeq
@@ -14,7 +15,7 @@ from penstock.compute.runner.decoding import Decoding
 from penstock.compute.runner.drafter import Drafter
 from penstock.compute.runner.verify import results_of, select_rows, verify
 from penstock.core.clock import Clock
-from penstock.core.types import PlannedSeq, SeqResult, StepPlan, StepResult, TokenLogprobs
+from penstock.core.types import PlannedSeq, SeqInfo, SeqResult, StepPlan, StepResult, TokenLogprobs
 
 log = logging.getLogger("penstock.engine")
 STEPS_PER_CHECK = 64  # of the logits
@@ -102,12 +103,19 @@ class Runner:
             if planned.new is not None:
                 if self._drafter is not None:
                     self._drafter.forget(planned.seq_id)
-                self._cached[planned.seq_id] = CachedSeq(planned.new)
+                self._cached[planned.seq_id] = CachedSeq(planned.new, self._drafter is not None, self._kin(planned.new))
                 if self._constraints is not None:
                     self._constraints.enter(planned.seq_id, self._cached[planned.seq_id])
         for seq_id, start, tokens in plan.tails:
-            self._cached[seq_id].tokens[start:] = tokens
+            self._cached[seq_id].change(start, tokens)
         return [self._cached[planned.seq_id] for planned in plan.seqs]
+
+    def _kin(self, info: SeqInfo) -> RowState | None:
+        """The state of another answer to the same request, where it holds what takes long to find."""
+        if info.params.repetition_penalty == 1:
+            return None
+        return next((each.state for each in self._cached.values()
+                     if each.info.prompt is info.prompt and each.info.params.repetition_penalty != 1), None)
 
     def _check_logits(self, step_id: int, logits: Array) -> None:
         """Tells once of a model that computes nothing but NaN."""
@@ -136,7 +144,8 @@ class Runner:
         return results
 
     def _score_prompt(self, planned: PlannedSeq, cached: CachedSeq, logits: Array) -> tuple[TokenLogprobs, ...]:
-        tokens = cached.info.prompt[planned.start + 1 : planned.start + 1 + len(logits)]
+        start = max(planned.start, planned.num_scored) + 1
+        tokens = cached.info.prompt[start : start + len(logits)]
         return tuple(self._sampler.score(logits, tokens, [cached.info.params.prompt_logprobs or 0] * len(tokens)))
 
 

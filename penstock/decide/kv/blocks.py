@@ -3,6 +3,8 @@
 A block is held by every sequence whose tokens it contains and, once it is full, by the prefix tree.
 It is free exactly when nobody holds it.
 """
+from collections.abc import Iterable
+
 from penstock.core.errors import CapacityError
 
 
@@ -42,15 +44,31 @@ class BlockPool:
             raise ValueError(f"block {block_id} is free and cannot be shared")
         self.num_holders[block_id] += 1
 
+    def share_all(self, block_ids: Iterable[int]) -> None:
+        """One more holder of each of these blocks, which somebody holds."""
+        num_holders = self.num_holders
+        for block_id in block_ids:
+            num_holders[block_id] += 1
+
     def release(self, block_id: int) -> int:
         """One holder less; returns how many are left, and with 0 the block is free. Raises ValueError when it was free already."""
-        left = self.num_holders[block_id] - 1
-        if left < 0:
-            raise ValueError(f"block {block_id} is free and cannot be released")
-        self.num_holders[block_id] = left
-        if left == 0:
-            self._free.append(block_id)
-        return left
+        self.release_all((block_id,))
+        return self.num_holders[block_id]
+
+    def release_all(self, block_ids: Iterable[int]) -> list[int]:
+        """One holder less of each of these blocks, in this order; returns those that have one left, or none and are free. Raises ValueError
+        at one that was free already."""
+        num_holders, last = self.num_holders, []
+        for block_id in block_ids:
+            left = num_holders[block_id] - 1
+            if left < 0:
+                raise ValueError(f"block {block_id} is free and cannot be released")
+            num_holders[block_id] = left
+            if left < 2:
+                last.append(block_id)
+            if left == 0:
+                self._free.append(block_id)
+        return last
 
     def check_integrity(self) -> None:
         """Raises IntegrityError unless the free list names each block without holders exactly once."""

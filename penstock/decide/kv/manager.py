@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from penstock.core.clock import Clock
 from penstock.core.errors import CapacityError
+from penstock.core.prefix import num_common
 from penstock.core.types import SamplingParams, Seq
 from penstock.decide.kv import marks
 from penstock.decide.kv.blocks import BlockPool, IntegrityError
@@ -38,6 +39,12 @@ class _Held:
 def looks_up(params: SamplingParams) -> bool:
     """Whether a request's prompt may be read from the prefix cache: prompt logprobs need every row of it."""
     return params.prompt_logprobs is None
+
+
+def alike(one: Seq, other: Seq, num_tokens: int) -> bool:
+    """Whether both begin with the same `num_tokens` tokens, and may share their blocks. A prompt that is one object is not looked at."""
+    start = min(one.num_prompt, num_tokens) if one.prompt and one.prompt is other.prompt else 0
+    return one.tokens[start:num_tokens] == other.tokens[start:num_tokens] and one.salt == other.salt
 
 
 class KVManager:
@@ -210,18 +217,14 @@ class KVManager:
         """Gives back the blocks that its tokens do not need: those of drafts that were rejected."""
         keep = self.blocks_for(len(seq.tokens))
         if keep < len(seq.block_ids):
-            now = self._clock.now()
-            for block_id in reversed(seq.block_ids[keep:]):
-                self.tree.release(block_id, now)
+            self.tree.release_all(seq.block_ids[keep:], self._clock.now())
             seq.block_ids = seq.block_ids[:keep]
 
     def free(self, seq: Seq) -> None:
         """Lets go of all blocks; what is registered stays cached. The sequence is as before its admission."""
         held = self._held.pop(seq.seq_id)
         self._num_promised -= held.num_promised
-        now = self._clock.now()
-        for block_id in reversed(seq.block_ids):
-            self.tree.release(block_id, now)
+        self.tree.release_all(seq.block_ids, self._clock.now())
         seq.block_ids = ()
         seq.num_computed = 0
 
@@ -232,24 +235,27 @@ class KVManager:
         self.tree.num_evicted = num_evicted
 
     def fork(self, parent: Seq, child: Seq, num_tokens: int) -> None:
-        """The child takes part in the blocks of the first `num_tokens` tokens that the parent has computed; the last may be partial.
+        """The child takes part in the blocks of the first `num_tokens` tokens that the parent has computed; the last may be partial. A
+        child that lives already lets go of others that it has; those that both begin with are left alone.
 
         Raises ValueError when the parent has computed fewer, or the child's tokens differ.
         """
         if num_tokens > parent.num_computed:
             raise ValueError(f"sequence {parent.seq_id} has computed {parent.num_computed} tokens, not {num_tokens}")
-        if child.tokens[:num_tokens] != parent.tokens[:num_tokens] or child.salt != parent.salt:
+        if not alike(child, parent, num_tokens):
             raise ValueError(f"sequence {child.seq_id} does not begin with the first {num_tokens} tokens of {parent.seq_id}")
-        held = self._held[parent.seq_id]
+        held, before = self._held[parent.seq_id], self._held.get(child.seq_id)
         node, depth = held.node, held.num_registered
         while depth > num_tokens // self.block_size:
             assert node is not None
             node, depth = node.parent, depth - 1
-        child.block_ids = parent.block_ids[: self.blocks_for(num_tokens)]
-        child.num_computed = num_tokens
-        for block_id in child.block_ids:
-            self.pool.share(block_id)
-        self._held[child.seq_id] = _Held(child, node if depth else None, depth, collided=held.collided, marked=True)
+        block_ids = parent.block_ids[: self.blocks_for(num_tokens)]
+        num_same = num_common(child.block_ids, block_ids)
+        self.pool.share_all(block_ids[num_same:])
+        self.tree.release_all(child.block_ids[num_same:], self._clock.now())
+        child.block_ids, child.num_computed = block_ids, num_tokens
+        num_promised = 0 if before is None else before.num_promised
+        self._held[child.seq_id] = _Held(child, node if depth else None, depth, num_promised, held.collided, marked=True)
 
     def check_integrity(self) -> None:
         """Raises IntegrityError if an invariant of the pool, the tree or this module's docstring does not hold."""
@@ -284,15 +290,15 @@ class KVManager:
         return self.num_allocatable - self._num_promised - self._watermark
 
     def _find(self, seq: Seq) -> list[Node]:
-        if not self._looks_up(seq):
+        if not self._num_readable(seq):
             return []
         known = self._refused[1] if self._refused is not None and self._refused[0] == seq.seq_id else ()
-        return self.tree.match(seq.salt, seq.tokens, len(seq.tokens) // self.block_size, known)
+        return self.tree.match(seq.salt, seq.tokens, self._num_readable(seq) // self.block_size, known)
 
     def _may_be_cached(self, seq: Seq, nodes: list[Node]) -> bool:
         """Whether a live sequence may come to register the block that follows `nodes` in this one."""
         end = (len(nodes) + 1) * self.block_size
-        if end > len(seq.tokens) or not self._looks_up(seq):
+        if end > self._num_readable(seq):
             return False
         for held in self._held.values():
             own, depth = held.seq, held.num_registered
@@ -302,8 +308,11 @@ class KVManager:
                     return True
         return False
 
-    def _looks_up(self, seq: Seq) -> bool:
-        return self.prefix_cache and looks_up(seq.params)
+    def _num_readable(self, seq: Seq) -> int:
+        """Tokens whose keys and values may come from the cache: of a prompt that is to be scored those that are."""
+        if not self.prefix_cache:
+            return 0
+        return len(seq.tokens) if looks_up(seq.params) or seq.num_scored >= seq.num_prompt - 1 else seq.num_scored
 
     def _fit(self, seq: Seq, nodes: list[Node], room: int, alone: bool) -> int | None:
         """Blocks to allocate beside those of `nodes`, or None if both together are more than `room`.
@@ -325,7 +334,7 @@ class KVManager:
         return not node.pinned and self.tree.is_idle(node)
 
     def _count_found(self, seq: Seq, nodes: list[Node]) -> None:
-        if self._looks_up(seq):
+        if self.prefix_cache and looks_up(seq.params):
             seq.num_cached = len(nodes) * self.block_size
             self.num_queried += len(seq.tokens)
             self.num_hit += seq.num_cached

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from penstock.core.prefix import num_common
 from penstock.decide.kv.blocks import BlockPool, IntegrityError
 
 Hash = Callable[[bytes, Sequence[int]], bytes]
@@ -57,7 +58,7 @@ class Node:
     parent: "Node | None" = None  # None for a salt's root, which holds no block
     depth: int = 0
     children: dict[bytes, "Node"] = field(default_factory=dict)
-    last_used_s: float = 0.0  # when a sequence last took it or let it go
+    last_used_s: float = 0.0  # when a sequence last took it, or the last of them let it go
     num_uses: int = 1  # sequences that computed or found it
     pinned: bool = False
     pin_ttl_s: float = 0.0
@@ -134,8 +135,8 @@ class RadixTree:
         if node is None or not node.children:
             return None
         start = len(matched) * self.block_size
-        rest = tokens[start : start + self.block_size]
-        longest = max(_common(rest, child.tokens) for child in node.children.values())
+        rest = tuple(tokens[start : start + self.block_size])
+        longest = max(num_common(rest, child.tokens) for child in node.children.values())
         return start + longest if longest < len(rest) else None
 
     def insert(self, parent: Node | None, salt: str, tokens: tuple[int, ...], block_id: int, now: float) -> Node | None:
@@ -169,14 +170,16 @@ class RadixTree:
 
     def release(self, block_id: int, now: float) -> None:
         """A sequence lets go of a block, which may or may not be in the tree. Let descendants go first."""
-        left = self._pool.release(block_id)
-        node = self._nodes.get(block_id)
-        if node is None:
-            return
-        node.last_used_s = now
-        if left == 1:
-            self._count_idle(node, 1)
-            self._enqueue(node, now)
+        self.release_all((block_id,), now)
+
+    def release_all(self, block_ids: Sequence[int], now: float) -> None:
+        """A sequence lets go of blocks that follow each other in it. What others hold as well costs next to nothing."""
+        for block_id in self._pool.release_all(reversed(block_ids)):
+            node = self._nodes.get(block_id)
+            if node is not None:
+                node.last_used_s = now
+                self._count_idle(node, 1)
+                self._enqueue(node, now)
 
     def pin(self, node: Node, ttl_s: float) -> bool:
         """Keeps the node from eviction until `ttl_s` after its last use; False when `max_pinned` nodes are pinned. Pin ancestors first."""
@@ -315,11 +318,6 @@ class RadixTree:
             if ticket == node.ticket and not node.pinned and self._is_idle_leaf(node):
                 return node
         return None
-
-
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Length of the common prefix."""
-    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def _below(root: Node) -> Iterator[Node]:

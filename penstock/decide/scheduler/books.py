@@ -17,5 +17,7 @@ def check_books(seqs: Mapping[int, Seq], live: Live) -> None:
             raise IntegrityError(f"sequence {seq.seq_id} is {seq.status.value} but in another queue")
         if seq.seq_id not in running and (seq.block_ids or seq.num_computed or seq.drafts):
             raise IntegrityError(f"sequence {seq.seq_id} waits with blocks, computed tokens or drafts")
+        if seq.prompt and seq.prompt != tuple(seq.tokens[: seq.num_prompt]):
+            raise IntegrityError(f"sequence {seq.seq_id} does not begin with its prompt")
         if not 0 <= seq.num_computed <= len(seq.tokens) <= max(seq.max_len, seq.num_prompt):
             raise IntegrityError(f"sequence {seq.seq_id} has {seq.num_computed} of {len(seq.tokens)} tokens computed")

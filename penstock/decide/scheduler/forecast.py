@@ -13,7 +13,7 @@ from copy import copy
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import takewhile
-from math import inf
+from math import ceil, inf
 
 from penstock.core.message import message
 from penstock.core.types import Seq, Status
@@ -71,6 +71,7 @@ class Forecast:
         self._free = load.free_tokens
         prefills = [claim for claim in load.prompts if _runs(claim)]
         self._seats = load.limits.max_num_seqs - len(prefills)
+        self.entered_s = load.now  # when the step begins in which the last of those that are served was let in
         self._num_served = 0
         self._num_answers = 0
         self._ends: list[tuple[int, int, int, int, float]] = []  # heap: (last step, first, answers, tokens then, seconds affordable)
@@ -98,8 +99,7 @@ class Forecast:
             if _runs(claims[first]):
                 found.append(self._go_on(claims[first].seq.seq_id, behind))
                 continue
-            size = min(max(self._num_served // TOGETHER, 1), max(self._num_answers, 1), len(claims) - first)
-            together = claims[first : first + size]
+            together = claims[first : first + self.together]
             if self._prefills or self._first_s:
                 together = list(takewhile(lambda claim: not _runs(claim), together))
             bunch = _bunch(together)
@@ -110,9 +110,7 @@ class Forecast:
 
     def first_token_s(self, claim: Claim, behind: Sequence[Claim]) -> float:
         """When the next in the queue would have its first token; `behind` come the others."""
-        ahead = copy(self)
-        ahead._ends, ahead._paces = self._ends.copy(), self._paces.copy()
-        ahead._prefills, ahead._first_s = self._prefills.copy(), self._first_s.copy()
+        ahead = self.copied()
         bunch = _bunch((claim,))
         ahead._enter(bunch, claim.seq)
         ahead._compute(bunch.num_left, bunch.num_before)
@@ -122,6 +120,44 @@ class Forecast:
                 break
             filled += ahead._left(other)
         return ahead._now + ahead._step_s(max(ahead._rows, min(filled, most)))
+
+    def copied(self) -> "Forecast":
+        """One that goes its own way from here."""
+        ahead = copy(self)
+        ahead._ends, ahead._paces = self._ends.copy(), self._paces.copy()
+        ahead._prefills, ahead._first_s = self._prefills.copy(), self._first_s.copy()
+        return ahead
+
+    @property
+    def now(self) -> float:
+        """When the step begins that is being filled."""
+        return self._now
+
+    @property
+    def together(self) -> int:
+        """How many of the next in the queue are treated as one."""
+        return min(max(self._num_served // TOGETHER, 1), max(self._num_answers, 1))
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self._num_answers or self._rows)
+
+    def seconds(self, behind: int) -> float:
+        """Of the step that is being filled, with so many more rows of prompts as far as they fit."""
+        rows = max(self._rows, min(self._rows + behind, self._num_rows))
+        return self._step_s(rows) if rows or self._num_answers else 0.0
+
+    def until(self, at_s: float, behind: int) -> None:
+        """On to the first step that begins then or later. `behind`: rows of prompts that fill steps meanwhile."""
+        while self._now < at_s:
+            step_s, filled = self.seconds(behind), self._rows
+            if not step_s:
+                self._now = at_s
+                return
+            rows = self._rows = max(filled, min(filled + behind, self._num_rows))
+            num = 1 if filled else min(ceil((at_s - self._now) / step_s), max(1, self._next_end - self._step))
+            self._advance(num)
+            behind = max(0, behind - num * (rows - filled))
 
     def next_step_s(self, claims: Sequence[Claim]) -> float:
         """How long the step that begins at `load.now` takes; rows of waiting prompts may fill it."""
@@ -183,11 +219,13 @@ class Forecast:
             num, bound = self._num_answers + half, min(self._bound_s, own)
             bears = bound == inf or self._costs.step_s(num, self._context) <= bound
             if bears and num <= self._seats and self._free >= room:
-                return
+                break
             if self._prefills:
                 self._go_on_meanwhile()
             else:
                 self._skip()
+        full = self._rows and self._rows >= self._num_rows
+        self.entered_s = self._now + (self._step_s(self._rows) if full else 0.0)
 
     def _compute(self, left: int, start: int) -> None:
         """Fills steps with so many rows behind `start` others; the last of them is in the step that is then being filled."""

@@ -18,6 +18,11 @@ class Limits:
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}")
 
+    @property
+    def most_seqs(self) -> int:
+        """That can each have a token of it."""
+        return min(self.max_num_seqs, self.max_num_batched_tokens)
+
 
 def check_servable(seq: Seq, kv: KVManager) -> None:
     """Raises RequestError, with the number that would fit, if the sequence could not be served even alone."""

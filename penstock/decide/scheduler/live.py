@@ -1,12 +1,13 @@
 """A scheduler's state, as its plug-ins see it."""
 from dataclasses import dataclass
 
+from penstock.core.types import Seq
 from penstock.decide.kv.manager import KVManager
 from penstock.decide.scheduler.counters import Counters
 from penstock.decide.scheduler.forecast import Load
 from penstock.decide.scheduler.limits import Limits
 from penstock.decide.scheduler.promise import Claim, claim_of
-from penstock.decide.scheduler.queue import Queue
+from penstock.decide.scheduler.queue import Key, Queue
 from penstock.decide.scheduler.waiting import Waiting
 
 
@@ -21,6 +22,17 @@ class Live:
     def load(self, now: float) -> Load:
         decodes = [seq for seq in self.running.in_order(now) if len(seq.tokens) - seq.num_computed <= 1]
         return Load(now, decodes, self.prompts(now), self.limits, self.kv.num_free_tokens)
+
+    def key(self, claim: Claim, now: float) -> Key:
+        """Of one that may come then."""
+        return self.waiting.order.key(claim, now)
+
+    def key_of(self, claim: Claim) -> Key:
+        """Of one of `prompts`, as of the last look."""
+        return self.running.begun(claim.seq) if claim.seq in self.running else self.waiting.key(claim.seq)
+
+    def begun(self, seq: Seq) -> Key:
+        return self.running.begun(seq) if seq in self.running else self.waiting.order.begun(self.waiting.key(seq))
 
     def prompts(self, now: float) -> list[Claim]:
         """Of all that have more than one token to compute, the first to be served first: they wait, or are in progress."""

@@ -15,7 +15,7 @@ from itertools import chain, islice
 from penstock.core.clock import Clock
 from penstock.core.errors import OverloadedError
 from penstock.core.types import PlannedSeq, Seq, SeqOutput, SeqResult, Status, StepPlan, StepResult
-from penstock.decide.kv.manager import KVManager
+from penstock.decide.kv.manager import KVManager, alike
 from penstock.decide.scheduler import steady
 from penstock.decide.scheduler.books import check_books
 from penstock.decide.scheduler.chunk import chunk
@@ -23,14 +23,14 @@ from penstock.decide.scheduler.chunking.contract import ChunkView
 from penstock.decide.scheduler.counters import Counters
 from penstock.decide.scheduler.ended import Ended
 from penstock.decide.scheduler.entry import Batching, EntryView
-from penstock.decide.scheduler.handed_out import HandedOut
 from penstock.decide.scheduler.limits import Limits, check_servable
 from penstock.decide.scheduler.live import Live
 from penstock.decide.scheduler.pacing import Pacing
 from penstock.decide.scheduler.promise import has_objectives
 from penstock.decide.scheduler.queue import Key, Order, Queue
 from penstock.decide.scheduler.step import Step, num_wanted
-from penstock.decide.scheduler.taken import take_drafts, take_tokens
+from penstock.decide.scheduler.tails import Tails
+from penstock.decide.scheduler.taken import check_result, take_drafts, take_tokens
 from penstock.decide.scheduler.waiting import Waiting
 
 
@@ -59,15 +59,10 @@ class Scheduler:
         self._live = Live(self._running, self._waiting, self.limits, self.kv, self.counters)
         self._known: set[int] = set()  # to the runner
         self._copies: list[tuple[int, int]] = []  # of a step that was not committed
-        self._asked: tuple[tuple[int, int], ...] = ()  # by the runner, with the last result: whose tokens, from which on
+        self._tails = Tails()
         self._plan: StepPlan | None = None  # the step in flight
         self._num_entered = 0  # since last nothing ran
         self._began_s = 0.0
-        self._prompt_logprobs = HandedOut()
-
-    @property
-    def _most_seqs(self) -> int:
-        return min(self.limits.max_num_seqs, self.limits.max_num_batched_tokens)
 
     @property
     def num_running(self) -> int:
@@ -116,6 +111,21 @@ class Scheduler:
         self._seqs[child.seq_id] = child
         self._enter(child, self._clock.now())
 
+    def rebase(self, seq_id: int, parent_id: int, num_shared: int) -> None:
+        """A held sequence goes on as a copy of another one: behind its first `num_shared` tokens, which both have, it takes the other's,
+        with their keys and values. Raises ValueError unless both wait for a token, are as long and begin alike, with their whole prompt."""
+        seq, parent = self._seqs[seq_id], self._seqs[parent_id]
+        fits = len(seq.tokens) == len(parent.tokens) and seq.num_prompt <= num_shared and alike(seq, parent, num_shared)
+        if not (fits and all(map(self._waits_for_token, (seq, parent)))):
+            raise ValueError(f"sequence {seq_id} cannot go on as {parent_id}: both must wait for a token, with one prompt and length")
+        self._tails.change(seq, num_shared, parent.tokens)
+        if parent in self._running:
+            self.kv.fork(parent, seq, len(parent.tokens))
+            if seq not in self._running:
+                self._enter(seq, self._clock.now())
+        elif seq in self._running:
+            self.kv.fork(seq, seq, num_shared)  # the rest is computed again
+
     def append(self, seq_id: int, token: int) -> None:
         """Appends a token to a held sequence. Raises ValueError when the sequence is not held or full."""
         seq = self._seqs[seq_id]
@@ -138,7 +148,7 @@ class Scheduler:
         seq.status, seq.finish_reason = Status.FINISHED, reason
         self._pacing.finished(seq)
         seq.drafts, seq.draft_parents = [], None
-        self._prompt_logprobs.forget(seq_id)
+        self._tails.forget(seq_id)
         if seq_id in self._known:
             self.ended.add(seq)
             self._known.remove(seq_id)
@@ -180,20 +190,16 @@ class Scheduler:
                 if seq.first_scheduled_s is None:
                     seq.first_scheduled_s = now
         self._copies.extend(chain.from_iterable(step.copies.values()))
-        tails = step.tails(self._asked, self._seqs) if self._asked else ()
+        tails = self._tails.of(step.planned, self._seqs)
         self._plan = StepPlan(self._num_steps, tuple(step.planned.values()), tuple(self._copies), *self.ended.told(), tails)
         self._num_steps += 1
         self._copies.clear()
         self.ended.clear()
         return self._plan
 
-    def steady_steps(self) -> int:
-        """How many of the next steps are certain to be alike: no sequence enters or ends (see `steady`)."""
-        if self._plan is not None or len(self._running) > self._most_seqs or any(map(has_objectives, self._waiting)):
-            return 0  # who waits for a deadline may be given up at any moment
-        if self._has_seat() and (self._order.costs is not None or not self.kv.still_refuses(self._waiting.first(self._clock.now()))):
-            return 0
-        return steady.num_steps(list(self._running), self.kv)
+    def steady_steps(self, within: int = steady.FAR) -> int:
+        """How many of the next steps, up to so many, are certain to be alike: no sequence enters or ends (see `steady`)."""
+        return steady.num_steps(self._live, self._clock.now(), self._order.costs is not None, within) if self._plan is None else 0
 
     def run_steady(self, num_steps: int, token: int) -> None:
         """Makes this many steady steps at once, without plans: every running sequence gains `token` in each."""
@@ -203,15 +209,17 @@ class Scheduler:
     def commit(self, plan: StepPlan, result: StepResult) -> list[SeqOutput]:
         """Takes in what the step found: appends tokens, ends sequences. One that ends with its first tokens while its request asks for
         several answers is left to be forked and then finished. Raises ValueError if result and plan do not belong together."""
-        if self._plan is None or plan.step_id != self._plan.step_id or result.step_id != plan.step_id:
-            raise ValueError(f"step {plan.step_id} is not in flight, or {result.step_id} is not its result")
-        if [planned.seq_id for planned in plan.seqs] != [found.seq_id for found in result.seqs]:
-            raise ValueError(f"the result of step {plan.step_id} does not name the planned sequences in their order")
-        self._plan, self._asked = None, result.asks
+        check_result(self._plan, plan, result)
+        self._plan = None
+        self._tails.commit(plan, result.asks)
         outputs = []
         for planned, found in zip(plan.seqs, result.seqs, strict=True):
             if (seq := self._seqs.get(planned.seq_id)) is None:
                 continue
+            if found.prompt_logprobs:
+                seq.num_scored = max(planned.start, planned.num_scored) + len(found.prompt_logprobs)
+            if planned.samples and seq.first_token_s is None:
+                seq.first_token_s = self._clock.now()
             if planned.samples and not (seq.held or seq.wants_embedding):
                 outputs.append(self._commit_tokens(seq, planned, found))
             elif (output := self._commit_computed(seq, planned, found)) is not None:
@@ -227,6 +235,10 @@ class Scheduler:
         if seq.seq_id in self._seqs:
             raise ValueError(f"sequence {seq.seq_id} is known already")
         check_servable(seq, self.kv)
+
+    def _waits_for_token(self, seq: Seq) -> bool:
+        """Whether `append` is to come, and not a step."""
+        return seq.held and (seq.todo() == 0 if seq in self._running else seq not in self._waiting)
 
     def _view(self, now: float) -> EntryView:
         return EntryView(now, len(self._running), self._num_entered, self._began_s, self._waiting)
@@ -282,10 +294,10 @@ class Scheduler:
     def _kept_rows(self, view: ChunkView, most: int) -> int:
         """Of `most` rows those that drafts leave to prompts: half of them, where prompts that run or may enter can have so many."""
         half, wanted = (most + 1) // 2, num_wanted(view.prefills)
-        if wanted < half and self._has_seat():
+        if wanted < half and len(self._waiting) and len(self._running) < self.limits.most_seqs:
             first = self._waiting.first(view.now)
             if self._barred(first, view.now) is None and self.kv.fits(first):
-                wanted = num_wanted(chain(view.prefills, islice(self._waiting, self._most_seqs - len(self._running))))
+                wanted = num_wanted(chain(view.prefills, islice(self._waiting, self.limits.most_seqs - len(self._running))))
         return self._pacing.chunking.num_rows(view, min(wanted, half))
 
     def _plan_seq(self, seq: Seq, step: Step, now: float, num_reserved: int) -> None:
@@ -310,7 +322,7 @@ class Scheduler:
 
     def _preempt(self, seq: Seq, step: Step, now: float) -> None:
         """The sequence loses its blocks and computes its tokens again later. A held one that has nothing to compute waits for `append`."""
-        waits_for_token = seq.held and seq.todo() == 0
+        waits_for_token = self._waits_for_token(seq)
         step.drop(seq)
         step.num_preempted += 1
         self._running.remove(seq)
@@ -340,14 +352,10 @@ class Scheduler:
             if seq.seq_id not in step.planned:
                 self.waits_for = "kv"
 
-    def _has_seat(self) -> bool:
-        """Whether somebody waits, and not for a seat."""
-        return len(self._waiting) > 0 and len(self._running) < self._most_seqs
-
     def _lacks(self, seq: Seq, step: Step, now: float) -> str | None:
         """What keeps one that waits from entering: seats, the step's tokens, the batching mode, the pace of running sequences, blocks.
         None: nothing, and its blocks are allocated."""
-        if len(self._running) >= self._most_seqs or not step.num_seqs_left:
+        if len(self._running) >= self.limits.most_seqs or not step.num_seqs_left:
             return "seqs"
         if step.room(seq, 0) < 1:
             return "tokens"
@@ -364,31 +372,24 @@ class Scheduler:
 
     def _commit_computed(self, seq: Seq, planned: PlannedSeq, found: SeqResult) -> SeqOutput | None:
         """Commits a step that appends no token: it is not the last of the prompt, or its token is not for the scheduler to append."""
-        prompt_logprobs = self._prompt_logprobs.new(planned, found)
         seq.num_computed = planned.start + len(planned.tokens)
         self.kv.commit(seq)
         if not planned.samples:
-            return SeqOutput(seq.seq_id, prompt_logprobs=prompt_logprobs) if prompt_logprobs else None
-        if seq.first_token_s is None:
-            seq.first_token_s = self._clock.now()
+            return SeqOutput(seq.seq_id, prompt_logprobs=found.prompt_logprobs) if found.prompt_logprobs else None
         if seq.wants_embedding:
             self.finish(seq.seq_id, "stop")
-        return SeqOutput(seq.seq_id, (), (), prompt_logprobs, found.candidates, found.embedding, seq.finish_reason)
+        return SeqOutput(seq.seq_id, (), (), found.prompt_logprobs, found.candidates, found.embedding, seq.finish_reason)
 
     def _commit_tokens(self, seq: Seq, planned: PlannedSeq, found: SeqResult) -> SeqOutput:
         end, check = take_tokens(seq, planned, found)
         if check is not None:
             self.counters.drafted_tokens += planned.num_drafts
             self.counters.accepted_tokens += check.num_accepted
-        is_first = seq.first_token_s is None
-        if is_first:
-            seq.first_token_s = self._clock.now()
         if seq.num_computed // self.kv.block_size > planned.start // self.kv.block_size:
             self.kv.commit(seq)
-        prompt_logprobs = self._prompt_logprobs.new(planned, found) if found.prompt_logprobs else ()
         if end.reason is not None:
             seq.stop_token_id = end.stop_token_id
-            if not is_first or seq.params.n == 1:
+            if planned.num_output or seq.params.n == 1:
                 self.finish(seq.seq_id, end.reason)
         else:
             if planned.num_drafts:
@@ -396,4 +397,4 @@ class Scheduler:
             if found.drafts:
                 take_drafts(seq, found)
         kept = end.num_kept
-        return SeqOutput(seq.seq_id, found.tokens[:kept], found.logprobs[:kept], prompt_logprobs, (), None, end.reason, check)
+        return SeqOutput(seq.seq_id, found.tokens[:kept], found.logprobs[:kept], found.prompt_logprobs, (), None, end.reason, check)

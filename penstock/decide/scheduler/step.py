@@ -1,5 +1,5 @@
 """A step in the making: what has been planned so far, and what may still be."""
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 from penstock.core.types import PlannedSeq, Seq, SeqInfo
 from penstock.decide.scheduler.promise import num_left
@@ -28,7 +28,7 @@ class Step:
     def room(self, seq: Seq, num_reserved: int) -> int:
         """How many tokens of `seq` may be planned, if `num_reserved` are left to others."""
         room = self.num_tokens_left - num_reserved
-        return min(room, self.num_scored_left) if scores(seq) else room
+        return min(room, self.num_scored_left + max(seq.num_scored - seq.num_computed, 0)) if scores(seq) else room
 
     def next(self, waiting: Waiting, now: float) -> Seq | None:
         """Who waits first. Prompts that are to be scored are passed while the step scores no more rows."""
@@ -49,13 +49,13 @@ class Step:
             parents = None if seq.draft_parents is None else tuple(seq.draft_parents[:num_drafts])
         self.planned[seq_id] = PlannedSeq(
             seq_id, start, tokens, seq.block_ids, end == size, seq.num_prompt, size - seq.num_prompt, num_drafts, parents,
-            describe(seq) if is_new else None)
+            describe(seq) if is_new else None, seq.num_scored)
         if copies:
             self.copies[seq.seq_id] = copies
         self.num_seqs_left -= 1
         self.num_tokens_left -= num_tokens
         if scores(seq):
-            self.num_scored_left -= num_tokens
+            self.num_scored_left -= num_scored(self.planned[seq_id])
 
     def add_next(self, seq: Seq, is_new: bool) -> None:
         """Plans the one token that `seq` is behind."""
@@ -74,26 +74,27 @@ class Step:
             self.num_seqs_left += 1
             self.num_tokens_left += len(planned.tokens)
             if scores(seq):
-                self.num_scored_left += len(planned.tokens)
-
-    def tails(self, asked: Sequence[tuple[int, int]], seqs: Mapping[int, Seq]) -> tuple[tuple[int, int, tuple[int, ...]], ...]:
-        """What the runner `asked` for, (seq_id, start), of the sequences that it computes now."""
-        return tuple([(seq_id, start, tuple(seqs[seq_id].tokens[start:])) for seq_id, start in asked if seq_id in self.planned])
+                self.num_scored_left += num_scored(planned)
 
 
 def scores(seq: Seq) -> bool:
-    """Whether its next rows are of a prompt whose log-probabilities are asked for."""
-    return seq.params.prompt_logprobs is not None and seq.num_computed < seq.num_prompt - 1
+    """Whether it has rows to come of a prompt whose log-probabilities are asked for, and not known."""
+    return seq.params.prompt_logprobs is not None and max(seq.num_computed, seq.num_scored) < seq.num_prompt - 1
+
+
+def num_scored(planned: PlannedSeq) -> int:
+    """How many rows of one that `scores` have not given log-probabilities before."""
+    return max(planned.start + len(planned.tokens) - max(planned.start, planned.num_scored), 0)
 
 
 def num_wanted(seqs: Iterable[Seq]) -> int:
     """How many rows these prompts would take of a step that holds as many tokens and sequences as they like."""
     wanted = scored = 0
     for seq in seqs:
-        if scores(seq):
-            scored += num_left(seq)
-        else:
-            wanted += num_left(seq)
+        num_rows = num_left(seq)
+        num_new = min(num_rows, len(seq.tokens) - seq.num_scored) if scores(seq) else 0
+        scored += num_new
+        wanted += num_rows - num_new
     return wanted + min(scored, SCORED_ROWS)
 
 
@@ -101,7 +102,7 @@ def describe(seq: Seq) -> SeqInfo:
     """What the runner is told about a sequence that is new to it."""
     return SeqInfo(
         params=seq.params,
-        prompt=tuple(seq.tokens[: seq.num_prompt]),
+        prompt=seq.prompt or tuple(seq.tokens[: seq.num_prompt]),
         seed=seq.seed,
         eos_token_ids=seq.eos_token_ids,
         wants_embedding=seq.wants_embedding,

@@ -1,7 +1,15 @@
 """What a step found for a sequence, as the sequence takes it in."""
 from penstock.core.drafting import DraftCheck, by_position
-from penstock.core.types import PlannedSeq, Seq, SeqResult
+from penstock.core.types import PlannedSeq, Seq, SeqResult, StepPlan, StepResult
 from penstock.decide.scheduler.stop import Ending, ending
+
+
+def check_result(in_flight: StepPlan | None, plan: StepPlan, result: StepResult) -> None:
+    """Raises ValueError if result and plan do not belong together, or the plan is not the one in flight."""
+    if in_flight is None or plan.step_id != in_flight.step_id or result.step_id != plan.step_id:
+        raise ValueError(f"step {plan.step_id} is not in flight, or {result.step_id} is not its result")
+    if [planned.seq_id for planned in plan.seqs] != [found.seq_id for found in result.seqs]:
+        raise ValueError(f"the result of step {plan.step_id} does not name the planned sequences in their order")
 
 
 def take_tokens(seq: Seq, planned: PlannedSeq, found: SeqResult) -> tuple[Ending, DraftCheck | None]:

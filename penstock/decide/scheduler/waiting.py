@@ -21,7 +21,7 @@ class Waiting:
 
     def __init__(self, order: Order, costs: StepCosts | None = None) -> None:
         """`costs`: what claims are priced with; None: what the order asks, if it asks."""
-        self._order = order
+        self.order = order
         self.costs = costs or order.costs
         self._version = self.costs.version if self.costs is not None else 0
         self._entries: list[Entry] = []  # sorted
@@ -102,5 +102,5 @@ class Waiting:
         seq_id = claim.seq.seq_id
         if now > claim.hopeless_s:
             self._hopeless.add(seq_id)
-        entry = self._of[seq_id] = self._order.key(claim, now), seq_id, claim
+        entry = self._of[seq_id] = self.order.key(claim, now), seq_id, claim
         return entry

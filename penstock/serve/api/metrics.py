@@ -49,6 +49,7 @@ COUNTERS = {
     "step_operations": "Arithmetic operations of steps, counted from the model's program.",
     "prompt_tokens_squared": "Sum of squared prompt lengths of answered requests, for their spread.",
     "generation_tokens_squared": "Sum of squared output lengths of answered requests, for their spread.",
+    "open_requests": "Answered requests without max_tokens, whose answers end anywhere.",
 }
 LABELLED = {
     "requests": ("finish_reason", "Requests that ended, by reason."),
@@ -155,6 +156,11 @@ class Metrics:
             if seconds is not None:
                 self._histograms["e2e_request_latency_seconds"].observe(seconds)
 
+    def on_open(self) -> None:
+        """A request that gave no max_tokens was answered."""
+        with self._lock:
+            self._counts["open_requests"] += 1
+
     def on_objectives(self, kept: bool) -> None:
         """A request that had objectives was answered."""
         with self._lock:
@@ -240,6 +246,7 @@ def _tally_families(tally: Tally) -> Iterator[Metric]:
         yield family
     for name, text, seconds in (
         ("engine_seconds", "Seconds since the engine started.", tally.wall_s),
+        ("served_seconds", "Request-seconds from each request's first step to its end.", tally.served_s),
         ("held_seconds", "Seconds in which nothing was computed although a request was waiting.", tally.held_s),
         ("prefix_cache_missed", "Prompt tokens that a prefix cache would have found, while it is switched off.", tally.num_repeated),
         ("requests_arrived", "Requests that arrived at the engine.", tally.num_arrived),

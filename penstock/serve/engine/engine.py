@@ -71,6 +71,7 @@ class Engine:
         self._came: dict[str, Seq] = {}  # since the last step: by request, the first sequence
         self._left_s: list[float] = []  # how long those waited who came since then and were aborted
         self._num_unseeded = 0
+        self._num_served = 0  # requests in the step, or in an earlier one, that have not ended
         self._rested = False  # since the last step there was a time without work
         self._held_since_s: float | None = None  # requests wait, and no step could be planned
         self._held_s = 0.0  # so since the last step, until then
@@ -176,6 +177,7 @@ class Engine:
         self._let_go(began)
         if self._queued:
             self._report_queue()
+        self._num_served = len(self._answers) - len(self._queued)
         if self._watch is not None:
             self._watch.on_plan(plan, self._scheduler)
         census = count(plan)
@@ -251,7 +253,7 @@ class Engine:
             arrival_s=self.clock.now() if request.arrival_s is None else request.arrival_s,
             priority=request.priority, ttft_slo_s=request.ttft_slo_s, tpot_slo_s=request.tpot_slo_s, e2e_slo_s=request.e2e_slo_s,
             max_len=num_prompt if request.wants_embedding else max(longest, num_prompt + 1),
-            eos_token_ids=self._desk.tokenizer.eos_token_ids, seed=seed, salt=request.salt, marks=request.marks,
+            eos_token_ids=self._desk.tokenizer.eos_token_ids, seed=seed, salt=request.salt, marks=request.marks, prompt=request.token_ids,
             wants_embedding=request.wants_embedding, held=held)
 
     def _answer(self, request: Request, seq: Seq) -> Answer:
@@ -309,12 +311,13 @@ class Engine:
         rested, self._rested = self._rested, False
         held_s, self._held_s = self._held_s, 0.0
         waited_s = self._take_waits(began) if self._came or self._left_s else ()
+        num_served = len(self._answers) - len(self._queued)
         return StepRecord(
             result.step_id, began, self.clock.now() - began, result.compute_seconds, census.seqs, census.prefill_tokens,
             census.decode_tokens, census.draft_tokens, drafting.num_accepted, result.weight_bytes, result.kv_bytes,
             result.activation_bytes, result.operations, scheduler.num_running, scheduler.num_waiting, num_preempted,
             kv.num_used, kv.num_total, census.draft_seqs, drafting, result.work, scheduler.waits_for, waited_s,
-            held_s, rested)
+            held_s, num_served, self._num_served - num_served, rested)
 
     def _let_go(self, now: float) -> None:
         """Ends the wait for a step that could not be planned."""

@@ -96,6 +96,7 @@ class Ledger:
         else:
             self._tally.hold(min(seconds, following.held_s))
         self._tally.occupy(seconds, running, waiting, last.waits_for or BATCHING)
+        self._tally.serve(seconds, 0 if following.rested else last.num_served)
         if last.work is not None:
             self._keep(last.work, last.seconds + seconds if running else last.seconds)
 

@@ -32,6 +32,12 @@ class Request:
     def has_objectives(self) -> bool:
         return (self.ttft_slo_s, self.tpot_slo_s, self.e2e_slo_s) != (None, None, None)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether its answer may end anywhere before the context is full."""
+        params = self.params
+        return params.max_tokens is None and not params.ignore_eos and params.beam_width is None and not self.wants_embedding
+
 
 def given_up(request: Request) -> RequestError:
     """What the client is told where an answer ended with "abort"."""

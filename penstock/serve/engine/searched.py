@@ -60,6 +60,7 @@ class Searched:
 
     def settle(self) -> list[Delta]:
         candidates = [self._candidates[seq.seq_id] for seq in self._live]
+        paths = self._search.live
         step = self._search.advance(candidates)
         self._candidates.clear()
         if self.request.params.logprobs is not None:
@@ -69,7 +70,7 @@ class Searched:
                 self._desk.finish(seq, "stop")
             self._live, self.done = [], True
             return self._tell()
-        self._go_on(step.forks)
+        self._go_on(step.forks, paths)
         return []
 
     def usage(self) -> Usage:
@@ -78,41 +79,51 @@ class Searched:
             len(self.request.token_ids), self._num_tokens, first.num_cached, first.num_mark_created, first.num_mark_read,
             queued_s=first.queued_s)
 
-    def _go_on(self, forks: Any) -> None:
-        """A parent continues as the first of its children, after the others were forked from it; one without children ends."""
-        heirs: dict[int, Seq] = {}
-        live, appended = [], []
+    def _go_on(self, forks: Any, paths: Any) -> None:
+        """A parent continues as the first of its children, after the others were made from it: first of hypotheses that have no children,
+        which change by what differs, then of new sequences. `paths`: of the hypotheses that were live."""
+        parents = {fork.parent for fork in forks}
+        childless = [number for number in range(len(self._live)) if number not in parents]
+        live: list[Seq] = []
+        appended = []
         for fork in forks:
-            parent = self._live[fork.parent]
-            if fork.parent not in heirs:
-                heirs[fork.parent] = parent
-                live.append(parent)
-                appended.append((parent, fork.token))
+            seq = parent = self._live[fork.parent]
+            if fork.parent in parents:
+                parents.remove(fork.parent)
+            elif childless:
+                number = childless.pop()
+                seq = self._live[number]
+                num_shared = len(parent.tokens) - paths[number].num_apart(paths[fork.parent])
+                self._desk.scheduler.rebase(seq.seq_id, parent.seq_id, num_shared)
+            else:
+                live.append(self._forked(parent, fork.token))
                 continue
-            params = parent.params
-            if params.prompt_logprobs is not None:
-                params = replace(params, prompt_logprobs=None)  # the prompt is scored already
-            child = replace(
-                parent, params=params, seq_id=self._desk.next_id(), tokens=[*parent.tokens, fork.token], block_ids=(), drafts=[],
-                num_computed=0)
-            self._desk.fork(self, parent, child, len(parent.tokens))
-            live.append(child)
-        for parent, token in appended:
-            self._desk.scheduler.append(parent.seq_id, token)
-        for number, seq in enumerate(self._live):
-            if number not in heirs:
-                self._desk.finish(seq, "stop")
+            live.append(seq)
+            appended.append((seq, fork.token))
+        for seq, token in appended:
+            self._desk.scheduler.append(seq.seq_id, token)
+        for number in childless:
+            self._desk.finish(self._live[number], "stop")
         self._live = live
+
+    def _forked(self, parent: Seq, token: int) -> Seq:
+        params = parent.params
+        if params.prompt_logprobs is not None:
+            params = replace(params, prompt_logprobs=None)  # the prompt is scored already
+        child = replace(
+            parent, params=params, seq_id=self._desk.next_id(), tokens=[*parent.tokens, token], block_ids=(), drafts=[], num_computed=0)
+        self._desk.fork(self, parent, child, len(parent.tokens))
+        return child
 
     def _tell(self) -> list[Delta]:
         params, request = self.request.params, self.request
         deltas = []
         for index, found in enumerate(self._search.best(params.n)):
             choice = Choice(self._desk.tokenizer, params, request.token_ids)
-            last = found.tokens[-1]
-            is_end = found.finish_reason == "length" or (last in self._first.eos_token_ids and not params.ignore_eos)
-            text = choice.push(found.tokens, found.finish_reason, None if is_end else last)
-            tokens = found.tokens[: choice.num_tokens]
+            tokens = found.tokens
+            is_end = found.finish_reason == "length" or (tokens[-1] in self._first.eos_token_ids and not params.ignore_eos)
+            text = choice.push(tokens, found.finish_reason, None if is_end else tokens[-1])
+            tokens = tokens[: choice.num_tokens]
             self._num_tokens += len(tokens)
             logprobs = () if params.logprobs is None else self._scored_of(found)[: len(tokens)]
             deltas.append(Delta(index, text, tokens, logprobs, None, choice.finish_reason, choice.stop_reason))
@@ -124,7 +135,7 @@ class Searched:
     def _score(self, step: Any, candidates: list[Candidates]) -> None:
         """Log-probabilities of the tokens that a step of the search has chosen. Those of outputs that cannot come back are dropped."""
         found = self._search.best(self.request.params.n)
-        ended = [(each, self._extended(each.parent, each.tokens[-1], candidates)) for each in step.finished]
+        ended = [(each, self._extended(each.parent, each.path.token, candidates)) for each in step.finished]
         self._ended = [(each, scored) for each, scored in [*self._ended, *ended] if any(each is best for best in found)]
         self._scored = [self._extended(fork.parent, fork.token, candidates) for fork in step.forks]
 

@@ -30,6 +30,7 @@ class Tally:
     waiting_s: dict[str, float] = field(default_factory=dict)  # in which somebody waits, by what the first in the queue lacks
     running_s: float = 0.0  # sequences that run, times seconds
     queued_s: float = 0.0  # sequences that wait, times seconds: the sum of all times from an arrival or a preemption to the next step
+    served_s: float = 0.0  # requests from their first step to their end, times seconds
     held_s: float = 0.0  # in which nothing is computed although somebody waits: a batch waits for company
     num_arrived: int = 0  # requests
     found: float = 0.0  # sequences that run or wait when one arrives, itself included: sum over arrivals
@@ -145,6 +146,10 @@ class Tally:
         if waits_for is not None and waiting:
             self.waiting_s[waits_for] = self.waiting_s.get(waits_for, 0.0) + seconds
 
+    def serve(self, seconds: float, requests: int) -> None:
+        """So many have begun and not ended for so long."""
+        self.served_s += seconds * requests
+
     def hold(self, seconds: float) -> None:
         """For this long an empty batch waited for more requests. The waiting time of its requests is added up elsewhere."""
         if seconds:
@@ -161,6 +166,7 @@ class Tally:
         self.num_steps += 1
         self.num_preempted += record.num_preempted
         self.occupy(record.seconds, max(record.num_seqs, record.num_running), record.num_waiting, record.waits_for)
+        self.serve(record.seconds, record.num_served + record.num_ended)
         self.spend(HOST, record.seconds - record.compute_seconds)
         for bound, seconds, least_s in shared_out(record, hardware, compute_type):
             self.spend(bound, seconds, least_s)

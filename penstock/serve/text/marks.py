@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.core.errors import RequestError
+from penstock.core.prefix import num_common
 from penstock.core.types import CacheMark
 from penstock.serve.text.chat import absent_character
 
@@ -104,15 +105,3 @@ def changed_behind(mark: Marked, messages: Messages, tools: Tools, stranger: str
 def changed_tools(tools: Sequence[Mapping[str, Any]], at: int) -> Tools:
     """Without the tools behind this one; where there are none, with it once more."""
     return tools[: at + 1] if at + 1 < len(tools) else [*tools, tools[at]]
-
-
-def num_common(a: Sequence[Any], b: Sequence[Any]) -> int:
-    """Length of the longest common prefix of two strings or two lists."""
-    low, high = 0, min(len(a), len(b))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if a[low:middle] == b[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low

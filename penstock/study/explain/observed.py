@@ -46,6 +46,7 @@ class Observed:
     kept_share: float | None = None  # of the requests that were not refused: that kept the objectives which are judged by
     asking_share: float = 0.0  # of the requests that were answered: that carried objectives, whatever these were
     objectives: Objectives = NO_OBJECTIVES  # that requests carry, where the engine serves for them and they are known
+    open_share: float = 0.0  # of the requests that were answered: that gave no max_tokens
     late_ratio: float = 0.0  # requests that were refused for their objectives, to those that were answered
 
     @property
@@ -84,6 +85,7 @@ def observed(grown: Values, ever: Values | None = None) -> Observed:
         drafts_of(grown), tally.bound_s.get("host", 0.0) / max(1, tally.num_steps),
         refused_of(grown), labelled(grown, "requests").get("abort", 0.0) / tally.wall_s,
         asking_share=min(1.0, sum(labelled(lengths, "slo_requests").values()) / count),
+        open_share=min(1.0, value(lengths, "open_requests_total") / count),
         late_ratio=value(grown, "slo_refused_total") / max(1.0, answered(grown)))
 
 
@@ -93,8 +95,8 @@ def tally_of(grown: Values) -> Tally:
         labelled(grown, name) for name in ("step_bound_seconds", "step_bound_least_seconds", "queue_seconds", "request_seconds"))
     return Tally(
         value(grown, "engine_seconds_total"), bound, least, waiting, requests.get("running", 0.0), requests.get("waiting", 0.0),
-        value(grown, "held_seconds_total"), int(value(grown, "requests_arrived_total")), value(grown, "requests_found_total"),
-        value(grown, "requests_found_squared_total"), int(value(grown, "requests_placed_total")),
+        value(grown, "served_seconds_total"), value(grown, "held_seconds_total"), int(value(grown, "requests_arrived_total")),
+        value(grown, "requests_found_total"), value(grown, "requests_found_squared_total"), int(value(grown, "requests_placed_total")),
         value(grown, "requests_after_seconds_total"), value(grown, "requests_between_seconds_total"),
         int(value(grown, "requests_followed_total")),
         value(grown, "requests_since_seconds_total"), value(grown, "requests_since_squared_seconds_total"),

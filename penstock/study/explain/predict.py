@@ -64,7 +64,8 @@ def play(way: Way, traffic: Traffic) -> Played:
     config = replace(way.config, propose=None)  # what drafts did is in the timer and in the lengths
     asked = traffic.calls(config, way.gains)
     spread = None if way.replicas == 1 else Spread(way.replicas, suited(asked, config.prefix_cache))
-    return simulate(config, Pace(timer, traffic.delay_s), asked, traffic.users, spread)
+    pace = Pace(timer, traffic.delay_s, ended=traffic.ended(config, way.gains))
+    return simulate(config, pace, asked, traffic.users, spread)
 
 
 def in_steps(slo: Slo, gains: float) -> Slo:

@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 from penstock.core.config import EngineConfig
 from penstock.core.errors import PenstockError
 from penstock.core.slo import NO_OBJECTIVES, Objectives
+from penstock.decide.scheduler.lengths import REMEMBERED
 from penstock.serve.engine.binding import idle_share
 from penstock.serve.engine.tally import Tally
 from penstock.study.explain.observed import Lengths, Observed
@@ -31,6 +33,7 @@ DRAWS = 16
 MOST_AT_ONCE = 100_000  # requests that are played beside each other
 STEADY = 0.05  # of those who come: what those find who come varies by no more where as many as leave come back
 TOLD_S = 0.1  # pauses of users that are told
+TOLD_SHARE = 0.005  # of requests: of fewer it would read 0 %
 TELLING = 0.25  # of the time of a request: what less of it is spent outside the engine may be chance
 
 
@@ -67,7 +70,7 @@ class Traffic:
     `shared`: of a prompt's tokens, those that others begin with, too. `delay_s`: each way between client and engine. `think_s`: of a user
     from an answer to the next request, the mean of a memoryless time: with one that is always the same all users would keep the order in
     which they began. `thinking`: for most of a turn, so that it is not the engine that sets the pace. `objectives`: that each request
-    carries."""
+    carries. `open_share`: of the requests, that give no max_tokens."""
 
     prompt: Lengths
     output: Lengths
@@ -81,6 +84,7 @@ class Traffic:
     thinking: bool = False
     draw: int = 0  # which of the ways in which they may come by chance
     objectives: Objectives = NO_OBJECTIVES
+    open_share: float = 0.0
 
     @property
     def closed(self) -> bool:
@@ -95,12 +99,14 @@ class Traffic:
             who += f", of which {self.crowd.answered:.3g} are answered, so the queue keeps growing"
         common = f", {self.shared:.0%} of prompt tokens shared" if self.shared else ""
         asked = f", served for {self.objectives}" if self.objectives else ""
+        if self.objectives and self.open_share >= TOLD_SHARE:
+            asked += f", {self.open_share:.0%} of them without max_tokens"
         return f"{who}, {self.prompt.mean:,.0f} tokens in, {self.output.mean:,.0f} out{common}{asked}"
 
     def calls(self, config: EngineConfig, shorter: float = 1.0) -> list[Call]:
         """Always the same ones of a draw. `shorter`: answers take so many times fewer steps than they have tokens."""
-        rng, thinking = random.Random(self.draw), random.Random(self.draw + 1)
-        most = min(config.max_model_len or STRETCH, config.kv_tokens or STRETCH) - 1
+        rng, thinking, giving = random.Random(self.draw), random.Random(self.draw + 1), random.Random(self.draw + 2)
+        most = longest(config)
         most_s = self.objectives
         tpot_s = None if most_s.tpot_s is None else shorter * most_s.tpot_s  # a step that gives so many tokens passes for one token
         prefix = int(self.shared * self.prompt.mean) // config.block_size * config.block_size
@@ -113,8 +119,15 @@ class Traffic:
             parts = (range(common), range(first, first + length - common)) if common > 0 else (range(first, first + length),)
             after_s = thinking.expovariate(1 / self.think_s) if self.think_s else 0.0
             steps = max(1, round(output / shorter))
-            found.append(Call(at_s, parts, steps, most_s.ttft_s, tpot_s, most_s.e2e_s, after_s=after_s))
+            is_open = giving.random() < self.open_share
+            e2e_s = None if is_open else most_s.e2e_s  # which needs max_tokens
+            found.append(Call(at_s, parts, steps, most_s.ttft_s, tpot_s, e2e_s, after_s=after_s, is_open=is_open))
         return found
+
+    def ended(self, config: EngineConfig, shorter: float = 1.0) -> tuple[int, ...]:
+        """Answers like these, which the engine had seen end before, as many as it remembers. `shorter`: as in `calls`."""
+        rng, most = random.Random("ended"), longest(config)
+        return tuple([max(1, round(min(draw(rng, self.output), most) / shorter)) for _ in range(REMEMBERED)]) if self.open_share else ()
 
     def _arrivals_s(self, rng: random.Random) -> Iterator[float]:
         if self.crowd is not None:
@@ -146,15 +159,19 @@ def traffic_of(seen: Observed, came_per_s: float | None = None, load: str | None
     outside_s = max(0.0, (seen.e2e_s or 0.0) - seconds_inside(seen))
     delay_s = outside_s / 2 if outside_s > TELLING * (seen.e2e_s or 0.0) else tally.wake_s / max(1, tally.num_wakes)
     if not turns and seen.objectives and seen.late_ratio:  # the twin refuses, too
-        came = rate * (1 + seen.late_ratio)
-        return Traffic(seen.prompt, seen.output, None, came, seen.hit_share, delay_s, objectives=seen.objectives)
+        return alike(seen, rate=rate * (1 + seen.late_ratio), delay_s=delay_s)
     if not turns and crowded and not seen.refused_share:
         staying = max(came_per_s or 0.0, tally.num_arrived / tally.wall_s - seen.left_per_s)
         crowd = crowd_of(seen, staying if staying > 0 else rate)
-        return Traffic(seen.prompt, seen.output, None, crowd.count / crowd.end_s, seen.hit_share, crowd=crowd, objectives=seen.objectives)
+        return alike(seen, rate=crowd.count / crowd.end_s, crowd=crowd)
     if turns or crowded:
         return of_users(seen, known or max(1, round(max(tally.mean_found, tally.mean_peak) if turns else inside)), delay_s)
-    return Traffic(seen.prompt, seen.output, None, rate, seen.hit_share, delay_s, objectives=seen.objectives)
+    return alike(seen, rate=rate, delay_s=delay_s)
+
+
+def alike(seen: Observed, **who: Any) -> Traffic:
+    """What each request is like, whoever sends it."""
+    return Traffic(seen.prompt, seen.output, shared=seen.hit_share, objectives=seen.objectives, open_share=seen.open_share, **who)
 
 
 def of_users(seen: Observed, users: int, delay_s: float) -> Traffic:
@@ -163,8 +180,7 @@ def of_users(seen: Observed, users: int, delay_s: float) -> Traffic:
     away_s = max(0.0, users / seen.requests_per_s - inside_s)
     delay_s = min(delay_s, away_s / 2)
     think_s = away_s - 2 * delay_s
-    return Traffic(seen.prompt, seen.output, users, None, seen.hit_share, delay_s, think_s, thinking=think_s > inside_s,
-                   objectives=seen.objectives)
+    return alike(seen, users=users, delay_s=delay_s, think_s=think_s, thinking=think_s > inside_s)
 
 
 def seconds_inside(seen: Observed) -> float:
@@ -239,6 +255,11 @@ def crowd_of(seen: Observed, came_per_s: float) -> Crowd:
 def fewer(answered: float, came_per_s: float, seconds: float) -> float | None:
     """The rate that is answered, where that is less than comes by more than a standard deviation of what comes by chance (Poisson)."""
     return answered if (came_per_s - answered) * seconds > math.sqrt(came_per_s * seconds) else None
+
+
+def longest(config: EngineConfig) -> int:
+    """Tokens of a prompt and its answer."""
+    return min(config.max_model_len or STRETCH, config.kv_tokens or STRETCH) - 1
 
 
 def draw(rng: random.Random, lengths: Lengths) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.serve.engine.tally import Tally
 from penstock.study.explain.figures import Figures
 from penstock.study.explain.observed import Observed
 from penstock.study.explain.words import comes_to, short
@@ -12,8 +13,6 @@ from penstock.study.explain.words import comes_to, short
 FAR = 0.15
 LOST = 1.5  # times as much, or as little: a gain over such a figure says nothing
 SEVERAL = 1.25  # sequences of a request at once: of two answers that vary in length without memory, 1.33 on average
-BEYOND = 1.05  # sequences inside, to the requests there by Little's law: with fewer it is the queue that changes
-COMING = 0.75  # requests that come, to those that end: with fewer, a queue is being worked off
 NAMES = {"output_tokens_per_s": "tokens/s", "ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "end-to-end time"}
 GOOD = "tokens/s of requests that keep the objectives"
 # Requests that come on their own come at a rate that is known within 1 / sqrt(n), one standard deviation of n arrivals (Poisson). So is the
@@ -55,7 +54,7 @@ def trust_of(seen: Observed, present: Figures, closed: bool, measure: str) -> Tr
     tally, off = seen.tally, {name: error for name, error in errors.items() if abs(error) > FAR}
     beside = divided(off) if closed and measure in errors and off.keys() <= {"ttft_s", "tpot_s"} else []
     doubts = (*few(tally.num_requests, tally.wall_s, closed), *([] if beside else far(off)),
-              *unkept(seen.kept_share, present.kept_share))
+              *unkept(seen.kept_share, present.kept_share), *untold(tally))
     return Trust(
         tally.num_requests, tally.num_steps, tally.wall_s, errors, doubts, lost(seen, present, measure), tuple(beside))
 
@@ -89,8 +88,8 @@ def divided(off: Mapping[str, float]) -> list[str]:
 
 def lost(seen: Observed, present: Figures, measure: str) -> str | None:
     """By traffic that it does not play, by tokens/s, and by what levers are judged by."""
-    if seen.tally.num_requests >= LEAST_REQUESTS and at_once(seen) >= SEVERAL:
-        return ("several sequences of each request seem to run at once (n, best_of, beams), but the twin plays one with the tokens of all, "
+    if seen.tally.num_requests >= LEAST_REQUESTS and (count := at_once(seen.tally)) >= SEVERAL:
+        return (f"{count:.2g} sequences of each request run at once (n, best_of, beams), but the twin plays one with the tokens of all, "
                 "and takes each for a user's, so no lever is judged")
     for name in ("output_tokens_per_s", measure):
         measured, told = getattr(seen, name), getattr(present, name)
@@ -103,20 +102,16 @@ def lost(seen: Observed, present: Figures, measure: str) -> str | None:
     return None
 
 
-def at_once(seen: Observed) -> float:
-    """Sequences of a request; 0 where that does not show. Those that are decoded are compared with the requests whose first token has come
-    (Little's law, twice), so that the queue does not count; where all tokens come at the end, as of chosen answers, all inside with all
-    requests. Where the queue grows, whoever ends has found it shorter by as much as more come than are answered. How long it was before
-    they ceased to come is not known."""
-    tally, e2e_s, tpot_s = seen.tally, seen.e2e_s or 0.0, seen.tpot_s or 0.0
-    if tally.mean_inside < BEYOND * seen.requests_per_s * e2e_s or tally.num_arrived < COMING * tally.num_requests:
-        return 0.0
-    come_per_s = max(seen.requests_per_s, tally.num_arrived / tally.wall_s)
-    if tpot_s:
-        found, requests = tpot_s * (seen.output_tokens_per_s - seen.requests_per_s), come_per_s * (e2e_s - (seen.ttft_s or 0.0))
-    else:
-        found, requests = tally.mean_inside, come_per_s * e2e_s
-    return found / requests if requests > 0 else 0.0
+def at_once(tally: Tally) -> float:
+    """Sequences of a request, from its first step to its end; 0 where nobody told."""
+    return tally.running_s / tally.served_s if tally.served_s else 0.0
+
+
+def untold(tally: Tally) -> list[str]:
+    if tally.served_s or not tally.running_s:
+        return []
+    return ["the counters, of an older Penstock, do not tell how many sequences a request has: where it has several (n, best_of, beams), "
+            "no gain is as predicted"]
 
 
 def listed(errors: Mapping[str, float]) -> str:

@@ -17,7 +17,7 @@ from penstock.study.measure.metrics import Figures, Warmup, Window, figures
 from penstock.study.measure.result import Cut, Overhead, Result
 from penstock.study.measure.samples import BAD_REQUEST, Sample
 from penstock.study.measure.series import series
-from penstock.study.measure.slo import Slo
+from penstock.study.measure.slo import BETWEEN, Slo
 from penstock.study.measure.statistics import distribution
 
 OBSERVE_S = 1.0
@@ -63,7 +63,7 @@ class Observer:
     target: Target
     meters: Sequence[Meter]
     watch: Stopwatch
-    texts: list[tuple[float, str]] = field(default_factory=list)  # read when the load is over: it takes as long as to send a request
+    scrapes: list[Scrape] = field(default_factory=list)
     readings: list[Reading] = field(default_factory=list)
     unread: str | None = None  # why a meter could not be read any more
 
@@ -72,9 +72,9 @@ class Observer:
         text = await self.target.metrics()
         now = self.watch() if at_s is None else at_s
         if text is not None:
-            self.texts.append((now, text))
+            self.scrapes.append(Scrape.of(now, text, self.scrapes[-1] if self.scrapes else None))
         self._read(now)
-        return bool(self.texts or self.meters)  # a server that is too busy to answer once is asked again
+        return bool(self.scrapes or self.meters)  # a server that is too busy to answer once is asked again
 
     def _read(self, now_s: float) -> None:
         """Of one meter that fails, all are given up: a part of the energy is not the energy."""
@@ -116,8 +116,7 @@ async def measure(
     overhead = Overhead(
         distribution([delay for sample in driver.samples if not sample.turn and (delay := sample.send_delay_s) is not None]),
         distribution(driver.lag.seconds), cpu_share)
-    scrapes = [Scrape.of(*look) for look in observer.texts]
-    server = server_figures(scrapes, found.window)
+    server = server_figures(observer.scrapes, found.window)
     cut = cut_of(ahead, driver.samples, found, cut_s, interrupt.by)
     lost = await target.lost() if found.counts.failed and cut is None else None
     left = [] if lost is None else [lost]
@@ -125,7 +124,7 @@ async def measure(
     if (lacked := lack_told(ahead, load.extent, driver.samples)) is not None and cut is None:
         left.append(lacked)
     left += [] if load.arrivals.users is None else away_told(driver.samples)
-    if was_restarted(scrapes):
+    if was_restarted(observer.scrapes):
         left.append("the server's counters were reset during the run, as by a restart: they are not reported")
     left += [] if observer.unread is None else [observer.unread]
     power = energy([meter.name for meter in observer.meters], observer.readings, terms.tdp_w, found.rates, found.window)
@@ -204,14 +203,25 @@ def doubts(found: Figures, overhead: Overhead, has_slo: bool = False) -> list[st
     counts, latencies = found.counts, found.latencies
     if lost := counts.refused + counts.failed:
         said.append(f"{lost} of {counts.measured} measured requests were refused or failed; latencies are those of the others")
-    if counts.unstreamed:
-        unjudged = "; --slo is not judged" if has_slo and found.goodput is None else ""
-        said.append(f"{counts.unstreamed} of {counts.completed} answers were not streamed: they have no TTFT, TPOT, ITL or time to publish"
-                    f"{unjudged}")
+    said += untimed_told(found, has_slo)
     name, median = ("TTFT", latencies.ttft.at(50)) if latencies.ttft.count else ("time to the last token", latencies.e2e.at(50))
     own = overhead.p99_s
     if own and median and own > MUCH_OVERHEAD * median:
         said.append(f"the client itself was up to {own * 1000:.2f} ms late (p99), which is {own / median:.0%} of the median {name}")
+    return said
+
+
+def untimed_told(found: Figures, has_slo: bool) -> list[str]:
+    """Of how many answers it is not known when their tokens came, in sentences."""
+    counts, said = found.counts, []
+    unjudged = "; --slo is not judged" if has_slo and found.goodput is None else ""
+    if counts.unstreamed:
+        said.append(f"{counts.unstreamed} of {counts.completed} answers were not streamed: they have no TTFT, TPOT, ITL or time to publish"
+                    f"{unjudged}")
+    if counts.at_once:
+        kept = [] if found.goodput is None else [name for name in BETWEEN if name in found.goodput.slo.most_s]
+        judged = f", and keep any {' and '.join(kept)} of --slo" if kept else unjudged
+        said.append(f"the tokens of {counts.at_once} of {counts.completed} answers came all at once: they have no TPOT or ITL{judged}")
     return said
 
 

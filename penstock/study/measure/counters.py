@@ -3,7 +3,8 @@
 Penstock's own names and, for the time in the queue, vLLM's.
 """
 import math
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -12,24 +13,36 @@ from penstock.study.measure.metrics import Window
 
 PREFIX = "penstock_"  # of our own names
 QUEUES = ("penstock_request_queue_time_seconds", "vllm:request_queue_time_seconds")
-GROWS = ("_total", "_count", "_sum", "_bucket")  # how the names of counters end
+BUCKET = "_bucket"
+GROWS = ("_total", "_count", "_sum", BUCKET)  # how the names of counters end
 GAUGES = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_ratio")
 Values = Mapping[str, float]  # name{label="value"} -> value
 
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """`counters` are those of the values that only grow while a server lives."""
+    """What a run reads out of a server's counters and gauges, kept in few bytes: a long run has thousands of them. `names` are those of
+    the counters, shared with the scrape before."""
 
     at_s: float
-    values: Values
-    counters: Values
+    gauges: Values  # of GAUGES
+    names: tuple[str, ...]
+    figures: "array[float]"
 
     @classmethod
-    def of(cls, at_s: float, text: str) -> "Scrape":
-        """Of Prometheus' text format."""
-        values, gauges = values_of(text), gauges_of(text)
-        return cls(at_s, values, {name: value for name, value in values.items() if grows(name) and name.partition("{")[0] not in gauges})
+    def of(cls, at_s: float, text: str, before: "Scrape | None" = None) -> "Scrape":
+        """Of Prometheus' text format. `before`: an earlier one of the same server."""
+        lines, falling = text.splitlines(), gauges_of(text)
+        values = dict(samples_of(line for line in lines if f"{BUCKET}{{" not in line or line.startswith(QUEUES)))
+        names = tuple([name for name in values if grows(name) and name.partition("{")[0] not in falling])
+        return cls(
+            at_s, {name: values[PREFIX + name] for name in GAUGES if PREFIX + name in values},
+            before.names if before is not None and before.names == names else names, array("d", [values[name] for name in names]))
+
+    @property
+    def counters(self) -> Values:
+        """By name, those of the values that only grow while a server lives."""
+        return dict(zip(self.names, self.figures, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +87,7 @@ def server_figures(scrapes: Sequence[Scrape], window: Window) -> ServerFigures |
     after = [scrape for scrape in scrapes if scrape.at_s >= window.end_s] or scrapes[-1:]
     first, last = before[-1].counters, after[:2][-1].counters  # the first may have been told before the last answer came
     grown = growth(first, last)
-    between = [scrape.values for scrape in scrapes if window.holds(scrape.at_s)]
+    between = [scrape.gauges for scrape in scrapes if window.holds(scrape.at_s)]
     limited, least = (f"{PREFIX}{name}_step_seconds_total" for name in ("limited", "least"))
     steps_s = grown.get(f"{PREFIX}step_seconds_total")
     moved = sum(grown.get(f'{PREFIX}step_bytes_total{{kind="{kind}"}}', 0.0) for kind in ("weights", "kv"))
@@ -83,8 +96,8 @@ def server_figures(scrapes: Sequence[Scrape], window: Window) -> ServerFigures |
     return ServerFigures(
         queue_of(grown), ratio(grown.get(f'{least}{{kind="prefill"}}'), prefill), ratio(grown.get(f'{least}{{kind="decode"}}'), decode),
         ratio(operations, steps_s), ratio(operations, moved), ratio(prefill, prefill + decode),
-        {name: value for name, value in grown.items() if value and not name.partition("{")[0].endswith("_bucket")},
-        {name: spread for name in GAUGES if (spread := spread_of([each[PREFIX + name] for each in between if PREFIX + name in each]))})
+        {name: value for name, value in grown.items() if value and not name.partition("{")[0].endswith(BUCKET)},
+        {name: spread for name in GAUGES if (spread := spread_of([each[name] for each in between if name in each]))})
 
 
 def was_restarted(scrapes: Sequence[Scrape]) -> bool:
@@ -120,9 +133,13 @@ def gauges_of(text: str) -> set[str]:
 
 
 def values_of(text: str) -> dict[str, float]:
-    """The samples of Prometheus' text format, by name and labels as they are written. What is no sample is passed over."""
-    found = {}
-    for line in text.splitlines():
+    """By name and labels as they are written."""
+    return dict(samples_of(text.splitlines()))
+
+
+def samples_of(lines: Iterable[str]) -> Iterator[tuple[str, float]]:
+    """The samples of Prometheus' text format. What is no sample is passed over."""
+    for line in lines:
         if not line or line[0] == "#":
             continue
         name, brace, rest = line.partition("} ") if "{" in line else line.partition(" ")
@@ -131,8 +148,7 @@ def values_of(text: str) -> dict[str, float]:
         except (ValueError, IndexError):
             continue
         if math.isfinite(value):
-            found[name + brace.strip()] = value
-    return found
+            yield name + brace.strip(), value
 
 
 def queue_of(grown: Values) -> Queue | None:
@@ -143,7 +159,7 @@ def queue_of(grown: Values) -> Queue | None:
         if count:
             bounds: dict[float, float] = {}
             for key, value in grown.items():
-                if key.startswith(f"{name}_bucket"):
+                if key.startswith(name + BUCKET):
                     bound = float(key.partition('le="')[2].partition('"')[0])
                     bounds[bound] = bounds.get(bound, 0.0) + value
             return Queue(int(count), total / count, tuple((percent, quantile(bounds, percent / 100)) for percent in (50, 90, 95, 99)))

@@ -119,8 +119,7 @@ async def _report(job: Job, watchers: Watchers, opened: Opened, watch: Stopwatch
     terms = Terms(job.slo, job.usd_per_hour, job.tdp_w, meters_here() if opened.is_local else ())
 
     def make(seed: str) -> Dataset:
-        made = job.dataset(opened.writer, seed)
-        return AsChat(made) if job.asking.chat else made
+        return made_by(opened.writer, job, seed)
 
     check_recording(job, opened.target.max_model_len)
     load = Load(job.arrivals, make, job.extent, job.warmup, job.seed)
@@ -168,16 +167,22 @@ def check_recording(job: Job, most: int | None) -> None:
     users come who take turns until a time is over, nobody knows."""
     if most is None or (job.arrivals.users is not None and job.extent.seconds is not None):
         return
-    dataset = job.dataset(Lengths(), job.seed)
+    dataset = made_by(Lengths(), job, job.seed)
     if dataset.has_times:
         extent = job.extent if job.search is None else Extent(job.extent.num_sessions)
         check_fits(job.arrivals.schedule(dataset.sessions(), f"{job.seed}/arrivals"), extent, most, job.asking.wish)
 
 
+def made_by(writer: Writer, job: Job, seed: str) -> Dataset:
+    made = job.dataset(writer, seed)
+    return AsChat(made) if job.asking.chat else made
+
+
 def unjudged(slo: Slo | None) -> str:
     """Why a search for goodput has nothing to go by."""
     names = " and ".join([] if slo is None else slo.streamed)
-    return f"no answer was streamed, so that its {names} is not known: search with --slo e2e=5s alone, or a server that streams"
+    return (f"no answer was streamed token by token, so that its {names} is not known: search with --slo e2e=5s alone, or a server that "
+            "streams")
 
 
 def roof_of(engine: Mapping[str, Any] | None, here: Hardware | None) -> Hardware | None:

@@ -55,7 +55,7 @@ class Writer(Protocol):
 
 
 class Dataset(Protocol):
-    """Where sessions come from. Its constructor takes (options, writer, seed). `has_times`: whether sessions say when they came."""
+    """Where sessions come from. `has_times`: whether sessions say when they came."""
 
     has_times: bool
 
@@ -65,6 +65,14 @@ class Dataset(Protocol):
 
     def notes(self) -> list[str]:
         """What a reader of the results must know: what was left out, and why. Complete once `sessions` has ended."""
+        ...
+
+
+class Source(Dataset, Protocol):
+    """A Dataset that is chosen by name. Its constructor takes (options, writer, seed)."""
+
+    def anew(self, writer: Writer, seed: str) -> "Source":
+        """The same for others; what was read of a file is not read again."""
         ...
 
 

@@ -54,6 +54,7 @@ class Counts:
     refusals: dict[str, int]  # why, and how many of them, as `reasons` tells
     errors: dict[str, int]  # the same of those that failed
     unstreamed: int = 0  # of those completed: the answer came as a whole
+    at_once: int = 0  # of those completed: the answer was streamed, and all of several tokens came at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +159,8 @@ def count(samples: Sequence[Sample], measured: Sequence[Sample]) -> Counts:
     refused = [sample for sample in measured if sample.refused]
     failed = [sample for sample in measured if not sample.ok and not sample.refused]
     return Counts(len(samples), len(measured), len(measured) - len(refused) - len(failed), len(refused), len(failed),
-                  reasons(refused), reasons(failed), sum(sample.unstreamed for sample in measured if sample.ok))
+                  reasons(refused), reasons(failed), sum(sample.unstreamed for sample in measured if sample.ok),
+                  sum(sample.came_at_once for sample in measured if sample.ok))
 
 
 def reasons(samples: Iterable[Sample]) -> dict[str, int]:
@@ -182,7 +184,7 @@ def latencies(done: Sequence[Sample]) -> Latencies:
         distribution(known([sample.ttft_s for sample in done])), distribution(tpot),
         grouped_distribution([sample.gaps_s() for sample in done]), distribution(known([sample.e2e_s for sample in done])),
         distribution(known([sample.publish_s for sample in done])),
-        distribution([1 / value for value in tpot if value > 0], SPEED_PERCENTILES))
+        distribution([1 / value for value in tpot], SPEED_PERCENTILES))
 
 
 def rates(samples: Sequence[Sample], window: Window) -> Rates:
@@ -234,9 +236,9 @@ def completed_per_s(samples: Sequence[Sample]) -> float:
 
 
 def goodput(samples: Sequence[Sample], measured: Sequence[Sample], slo: Slo, window: Window) -> Goodput | None:
-    """None where nothing was measured, or all answers lack what the SLO is about, because none was streamed."""
+    """None where nothing was measured, or no answer tells what the SLO is about."""
     done = [sample for sample in measured if sample.ok]
-    if not measured or (slo.streamed and done and all(sample.unstreamed for sample in done)):
+    if not measured or (done and all(map(slo.is_hidden, done))):
         return None
     good = [sample for sample in samples if slo.kept(sample)]
     kept = sum(slo.kept(sample) for sample in measured)

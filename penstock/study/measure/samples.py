@@ -68,9 +68,14 @@ class Sample:
         return count - self.num_reasoning if not self.thought and self.num_reasoning < count else count
 
     @property
+    def came_at_once(self) -> bool:
+        """Several tokens came in one moment, as of answers that are chosen at their end: nothing is known of the time between them."""
+        return self.num_streamed > 1 and self.first_s is not None and self.first_s == self.last_s
+
+    @property
     def tpot_s(self) -> float | None:
-        """Time per streamed token after the first; None for answers of fewer than two of them."""
-        if self.first_s is None or self.last_s is None or self.num_streamed < 2:
+        """Time per streamed token after the first; None for answers of fewer than two of them, or whose tokens came at once."""
+        if self.first_s is None or self.last_s is None or self.num_streamed < 2 or self.came_at_once:
             return None
         return (self.last_s - self.first_s) / (self.num_streamed - 1)
 
@@ -80,8 +85,8 @@ class Sample:
         return None if self.sent_s is None else self.sent_s - self.connect_s - self.due_s
 
     def gaps_s(self) -> list[float]:
-        """Inter-token latencies: between one piece of the answer and the next."""
-        return [later - earlier for earlier, later in zip(self.chunk_s, self.chunk_s[1:], strict=False)]
+        """Inter-token latencies: between one piece of the answer and the next; none where all came at once."""
+        return [] if self.came_at_once else [later - earlier for earlier, later in zip(self.chunk_s, self.chunk_s[1:], strict=False)]
 
     def arrived(self, now_s: float, visible: bool = True) -> None:
         """A piece of the answer came that holds a token."""

@@ -10,12 +10,14 @@ NAMES = {
     "publish": "time to publish",
 }
 STREAMED = ("ttft", "tpot", "itl", "publish")  # what only a streamed answer tells
+BETWEEN = ("tpot", "itl")  # of these, what only one tells whose tokens do not all come at once
 
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """The most seconds of each measure. A request of one token has no time per output token, and keeps it; a failed one keeps nothing,
-    and an answer that was not streamed keeps nothing that only a streamed one tells."""
+    """The most seconds of each measure. A request of one token has no time per output token, and keeps it, as one does whose tokens came
+    at once: nobody waited for the second. A failed one keeps nothing, and an answer that was not streamed keeps nothing that only a
+    streamed one tells."""
 
     most_s: Mapping[str, float] = field(default_factory=dict)
 
@@ -25,8 +27,12 @@ class Slo:
     def keeps(self, sample: Sample, name: str) -> bool:
         value = measured(sample, name)
         if value is None:
-            return name in ("tpot", "itl") and (not sample.unstreamed or sample.num_output in (0, 1))
+            return name in BETWEEN and (not sample.unstreamed or sample.num_output in (0, 1))
         return value <= self.most_s[name]
+
+    def is_hidden(self, sample: Sample) -> bool:
+        """Whether an answer does not tell what this is about, because of how it came."""
+        return bool(self.streamed) if sample.unstreamed else sample.came_at_once and set(self.most_s) <= set(BETWEEN)
 
     def __str__(self) -> str:
         return told(self.most_s)

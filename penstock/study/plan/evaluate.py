@@ -29,17 +29,26 @@ DEVIATIONS = 4.0  # of a Poisson number above its mean: seldom are there more
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What is asked of each candidate. `most_s`: of ttft, tpot and e2e, in seconds."""
+    """What is asked of each candidate. `most_s`: of ttft, tpot and e2e, in seconds. `num_here`: how many there are of this machine, as a
+    fleet has it."""
 
     load: Load
     most_s: Mapping[str, float]
     chunks: Sequence[int] = CHUNKS
     max_devices: int | None = None
     apart: bool = True  # whether prompts may be computed on replicas of their own
+    num_here: int | None = None
 
     def most_devices(self, name: str) -> int | None:
-        """Of a part; None: as many as are needed. There is one machine like this one, unless more are asked for."""
-        return 1 if self.max_devices is None and name == HERE else self.max_devices
+        """Of a part; None: as many as are needed. There is one machine like this one, unless more are counted or asked for."""
+        if name != HERE:
+            return self.max_devices
+        return self.max_devices or 1 if self.num_here is None else min(self.num_here, self.max_devices or self.num_here)
+
+    def more(self, name: str, count: int) -> str:
+        """What to give for so many of a part."""
+        lacks = name == HERE and self.num_here is not None and count > self.num_here
+        return f"{name} = {count} in [devices]" if lacks else f"--max-devices {count}"
 
 
 class Evaluator:
@@ -70,6 +79,10 @@ class Evaluator:
         if not best and refused is not None:
             yield refused
         yield from best.values()
+
+    def takes(self, ranks: int, quant: str) -> bool:
+        """Whether so many devices can divide the model in a format."""
+        return self._model.cut(ranks, self._formats[quant]) is None
 
     def holds(self, candidate: Candidate) -> bool:
         """Whether memory suffices, however few tokens of prompts a step takes."""

@@ -13,7 +13,7 @@ ATTAINED = 0.9  # share of the requests that an SLO is kept for (Zhong et al., "
 INPUT, OUTPUT = 512, 128  # tokens, where nothing is told
 MIN_RATE = 1e-6  # requests a second: a request in twelve days, above which a clock in seconds counts microseconds
 MAX_HEAD = 1 << 20  # characters of a first line; Mooncake's prompts are long lists
-READERS: Sequence[tuple[Sequence[str], Callable[[str], list[Row]]]] = (  # what the first line has, and who reads the rest
+READERS: Sequence[tuple[Sequence[str], Callable[[str, str], list[Row]]]] = (  # what the first line has, and who reads the rest
     (azure.COLUMNS, azure.read), (burstgpt.COLUMNS, burstgpt.read), ([f'"{name}"' for name in mooncake.LENGTHS], mooncake.read))
 
 
@@ -93,13 +93,14 @@ def within_context(rows: Sequence[Row], load: Load, context: int, rate: float | 
 
 
 def read_trace(path: str) -> list[Row]:
-    """A trace of whichever kind it is. Raises UsageError when it is of none, naming the line that cannot be read."""
-    if not Path(path).is_file():
+    """A trace of whichever kind it is; the file is read once. Raises UsageError when it is of none, naming the line that cannot be read."""
+    if not Path(path).exists():
         raise UsageError(f"there is no trace {path!r}")
-    head = read_text(path, "traffic")[:MAX_HEAD].partition("\n")[0].strip()
+    text = read_text(path, "traffic")
+    head = text[:MAX_HEAD].partition("\n")[0].strip()
     if not head:
         raise UsageError(f"{path} is empty, or its first line is")
     for marks, read in READERS:
         if all(mark in head for mark in marks):
-            return read(path)
+            return read(path, text)
     raise UsageError(f"{path} is no trace of Azure, BurstGPT or Mooncake: its first line is {head[:80]!r}")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.compute.backends.cpu.layout import row_bytes
+from penstock.compute.divided import ROWS, divided, is_whole
 from penstock.compute.models.decoder import build as build_program
 from penstock.compute.models.kinds import FP8
 from penstock.compute.models.load.weights import Forming, codings_of, tables_of
@@ -17,7 +18,7 @@ from penstock.compute.program import Program
 from penstock.compute.quant.codes import Coding
 from penstock.compute.quant.contract import QuantScheme
 from penstock.compute.quant.planned import PlannedCoding
-from penstock.compute.steptime import Numbers, Split, is_whole, product_form
+from penstock.compute.steptime import Numbers, Split, product_form
 from penstock.compute.weight import Form, form_bytes
 from penstock.core.catalogue.part import Part
 from penstock.core.errors import UsageError
@@ -64,6 +65,14 @@ class Stored:
         return sum(self.tables) + self.matrices + self.whole
 
 
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What a degree of tensor parallelism cannot divide. `told`: how, to be said of the degree."""
+
+    what: str
+    told: str
+
+
 class Model:
     """`name`: as it was asked for. `dtype`: of what is not quantized; None: as the checkpoint has it. `told`: how the checkpoint is
     quantized; empty: it is not."""
@@ -81,6 +90,9 @@ class Model:
         self._row_bytes = 0 if self._unserved else row_bytes(self.program)
         if self.quantization is not None and not self.quantization.served:
             self._unserved += (f"a loader for {self.quantization.method} checkpoints",)
+        self._divided = list(divided(self.program))
+        self._forms: dict[str, dict[str, Form]] = {}
+        self._cuts: dict[tuple[int, str], Cut | None] = {}
         self._made: dict[tuple[str, str], Stored] = {}
 
     @property
@@ -111,11 +123,37 @@ class Model:
         names = Counter(form_name(coding, self.program.weights[name].shape[-1]) for name, coding in codings.items() if coding is not None)
         return " and ".join([name for name, _ in names.most_common()])
 
-    def takes(self, ranks: int) -> bool:
-        """Whether its heads are divided evenly among so many devices, and heads of keys and values too, or each of these is kept by as
-        many: where a device had parts of two groups, it would keep both."""
-        kv_heads = self.program.kv.num_kv_heads
-        return self.spec.num_heads % ranks == 0 and (kv_heads % ranks == 0 or ranks % kv_heads == 0)
+    def cut(self, ranks: int, format: WeightFormat) -> Cut | None:
+        """What so many devices cannot divide in this format; None: nothing. Each head of keys and values is kept by equally many devices,
+        where there are fewer heads: where a device had query heads of two groups, it would keep both."""
+        heads, kv_heads = self.spec.num_heads, self.program.kv.num_kv_heads
+        if heads % ranks or kv_heads % ranks and ranks % kv_heads:
+            return Cut("heads", f"does not divide the model's {heads} heads, {kv_heads} of keys and values, evenly")
+        if (ranks, format.name) not in self._cuts:
+            self._cuts[ranks, format.name] = self._cut_matrix(ranks, format)
+        return self._cuts[ranks, format.name]
+
+    def _cut_matrix(self, ranks: int, format: WeightFormat) -> Cut | None:
+        """The first that is not divided evenly, in whole groups or blocks of this format."""
+        forms = self._formed(format)
+        for each in self._divided:
+            form = forms[each.weight]
+            rows, columns = form.unbroken(each.part, self.program.weights[each.weight].shape[-1]) if isinstance(form, Coding) else (1, 1)
+            block = rows if each.side == ROWS else columns
+            if each.fits(ranks, block):
+                continue
+            share = each.size / each.pieces(ranks)
+            if not share.is_integer():
+                return Cut(each.tensor, f"does not divide the {each.size:,} {each.side} of {each.tensor} evenly")
+            by = "the checkpoint" if format.name in (NONE, STORED) else format.name
+            return Cut(each.tensor, f"would leave {share:,.0f} of the {each.size:,} {each.side} of {each.tensor} to a device, "
+                                    f"but {by} keeps {f'groups of {block}' if block else 'them all'} together")
+        return None
+
+    def _formed(self, format: WeightFormat) -> dict[str, Form]:
+        if format.name not in self._forms:
+            self._forms[format.name] = Forming(self.dtype, format.scheme).forms(self.program, self._coding)
+        return self._forms[format.name]
 
     def stored(self, format: WeightFormat, kv_dtype: str) -> Stored:
         """Raises UsageError for a KV format that is not known."""
@@ -130,7 +168,7 @@ class Model:
             raise UsageError(f"unknown KV format {kv_dtype!r}; known: {AUTO}, {', '.join(KV_FORMATS)}")
         value, scales = KV_FORMATS[kv_name]
         kv = value + scales / self.program.kv.head_dim
-        forms = Forming(dtype, format.scheme).forms(self.program, self._coding)
+        forms = self._formed(format)
         held = {name: form_bytes(form, self.program.weights[name].shape) for name, form in forms.items()}
         coded = {name: form.bits for name, form in forms.items() if isinstance(form, Coding)}
         storage = Storage(activation=DTYPE_BYTES[dtype], kv=kv, weights=held)

@@ -22,6 +22,7 @@ from penstock.study.plan.calibrate import kept
 from penstock.study.plan.checked import Checked
 from penstock.study.plan.configuration import TWIN, Configuration
 from penstock.study.plan.crowd import crowded
+from penstock.study.plan.degrees import Undivided, check_degrees, undivided
 from penstock.study.plan.evaluate import CHUNKS, Goal, with_chunk_told
 from penstock.study.plan.here import HERE, told_here
 from penstock.study.plan.known import config_file, has_weights, known_config, other_names
@@ -29,7 +30,7 @@ from penstock.study.plan.load import Asked, Load, load_of, read_trace, within_co
 from penstock.study.plan.model import KV_FORMATS, NONE, PLANNED, STORED, Model, WeightFormat, unserved, weight_format
 from penstock.study.plan.refine import Twins
 from penstock.study.plan.rehearsal import Traffic
-from penstock.study.plan.search import Choices, search
+from penstock.study.plan.search import Choices, degrees, search
 from penstock.study.plan.simulate.twin import Pace
 
 ALL, AUTO = "all", "auto"
@@ -84,11 +85,13 @@ class Plan:
     dtype: str = ""  # that the model is computed in where it is not quantized
     dtype_told: str = ""  # where that is wider than engines take: which option halves it
     stored: str = ""  # how the checkpoint is quantized
+    undivided: Sequence[Undivided] = ()  # degrees of tensor parallelism that were not tried
 
     def as_json(self) -> dict[str, Any]:
         return {
             "model": self.model, "parameters": self.parameters, "load": asdict(self.load), "slo": dict(self.most_s),
-            "what_if": self.what_if, "left_out": self.left_out, "calibrate": self.calibrate, "timed_where_played": self.timed_where_played,
+            "what_if": self.what_if, "left_out": self.left_out, "undivided": [each.as_json() for each in self.undivided],
+            "calibrate": self.calibrate, "timed_where_played": self.timed_where_played,
             "doubts": list(self.doubts), "dtype": self.dtype, "dtype_told": self.dtype_told, "stored": self.stored,
             "configurations": [asdict(row) for row in self.configurations]}
 
@@ -97,8 +100,9 @@ def unwatched(told: str) -> None:
     pass
 
 
-def plan(request: Request, watch: Watch = unwatched) -> Plan:
-    """Raises UsageError for options that do not go together or do not exist, ModelError for a model that is not found or understood."""
+def plan(request: Request, watch: Watch = unwatched, num_here: int | None = None) -> Plan:
+    """`num_here`: of this machine, where they are counted. Raises UsageError for options that do not go together or do not exist,
+    ModelError for a model that is not found or understood."""
     parts, model = both(request)
     trace: Sequence[Row] | None = None if request.traffic is None else read_trace(request.traffic)
     load = load_of(Asked(request.batch, request.input, request.output, request.rate, request.traffic), trace or ())
@@ -115,8 +119,9 @@ def plan(request: Request, watch: Watch = unwatched) -> Plan:
     if request.max_devices is not None and request.max_devices < 1:
         raise UsageError(f"--max-devices must be at least 1, not {request.max_devices}")
     ranks, stages = _counts(request.tensor_parallel, "tensor-parallel"), _counts(request.pipeline_parallel, "pipeline-parallel")
-    goal = Goal(load, most_s, _counts(request.chunk, "chunk") or CHUNKS, request.max_devices, request.prefill_split)
-    check_split(model, ranks, stages, {part.name: goal.most_devices(part.name) for part in parts})
+    goal = Goal(load, most_s, _counts(request.chunk, "chunk") or CHUNKS, request.max_devices, request.prefill_split, num_here)
+    check_degrees(model, formats, ranks or ())
+    check_split(model, ranks, stages, goal, parts)
     parts = parts_for(request, parts, model, formats)
     choices = Choices(parts, formats, kv_dtypes, ranks, stages)
     left_out = not_served_here(choices)
@@ -131,7 +136,7 @@ def plan(request: Request, watch: Watch = unwatched) -> Plan:
     told = [with_chunk_told(row, load) for row in rows]
     command, waits = to_calibrate(request, told)
     return Plan(request.model, model.spec.num_parameters(), load, most_s, told, request.what_if, left_out, command, waits, checked.doubts,
-                model.dtype, told_wide(request, model), model.told)
+                model.dtype, told_wide(request, model), model.told, undivided(model, formats, degrees(model, goal, choices)))
 
 
 def quants_of(given: Sequence[str], model: Model, every: Sequence[str], steady: bool) -> tuple[str, ...]:
@@ -306,23 +311,16 @@ def check_routing(routing: str, played: bool) -> None:
         raise UsageError(f"--routing {routing} is for what the twin plays, at a rate or with a trace, and nothing is played here")
 
 
-def check_split(model: Model, ranks: Sequence[int] | None, stages: Sequence[int] | None, most: Mapping[str, int | None]) -> None:
-    """`most`: devices of each part; None: as many as are needed. Raises UsageError for a degree that this model cannot be divided by, or
-    that takes more devices than there are."""
-    heads, kv_heads, layers = model.spec.num_heads, model.program.kv.num_kv_heads, model.spec.num_layers
-    for count in ranks or ():
-        if not model.takes(count):
-            able = ", ".join([str(ranks) for ranks in range(1, heads + 1) if model.takes(ranks)])
-            raise UsageError(f"--tensor-parallel {count} does not divide the model's {heads} heads, {kv_heads} of keys and values, evenly: "
-                             f"give one of {able}")
+def check_split(model: Model, ranks: Sequence[int] | None, stages: Sequence[int] | None, goal: Goal, parts: Sequence[Part]) -> None:
+    """Raises UsageError for more stages than layers, and for what takes more devices than there are."""
     for count in stages or ():
-        if count > layers:
-            raise UsageError(f"--pipeline-parallel {count} is more than the model's {layers} layers")
+        if count > model.spec.num_layers:
+            raise UsageError(f"--pipeline-parallel {count} is more than the model's {model.spec.num_layers} layers")
     least = min(ranks or [1]) * min(stages or [1])
-    for name, devices in most.items():
-        if devices is not None and least > devices:
+    for name in [part.name for part in parts]:
+        if (devices := goal.most_devices(name)) is not None and least > devices:
             there = "is" if devices == 1 else "are"
-            raise UsageError(f"there {there} {devices} of {name}, and {least} are asked for: give --max-devices {least}")
+            raise UsageError(f"there {there} {devices} of {name}, and {least} are asked for: give {goal.more(name, least)}")
 
 
 def _listed(given: Sequence[str], every: Sequence[str], otherwise: Sequence[str]) -> tuple[str, ...]:

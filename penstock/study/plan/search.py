@@ -54,7 +54,7 @@ def told_what_holds(rows: Sequence[Configuration], parts: Mapping[str, Part], mo
 
 def fewest(part: Part, row: Configuration, model: Model, evaluator: Evaluator) -> str:
     """The fewest devices that have the memory for what a row stands for, in words; empty where there are none."""
-    splits = [Split(ranks, stages) for ranks in powers_of_two(min(part.node, MOST_RANKS)) if model.takes(ranks)
+    splits = [Split(ranks, stages) for ranks in powers_of_two(min(part.node, MOST_RANKS)) if evaluator.takes(ranks, row.quant)
               for stages in {*powers_of_two(model.spec.num_layers), model.spec.num_layers}]
     able = [split for split in splits if evaluator.holds(Candidate(part, split, row.quant, row.kv_dtype))]
     if not able:
@@ -79,19 +79,29 @@ def set_apart(rows: Sequence[Configuration]) -> list[Configuration]:
 
 
 def candidates(model: Model, goal: Goal, choices: Choices) -> Iterator[Candidate]:
-    """Heads are divided evenly, stages have a layer at least. Without --max-devices, a replica has a node's devices at most. This machine
-    has the formats of this engine alone."""
+    """Heads and groups are divided evenly, stages have a layer at least. This machine has the formats of this engine alone."""
+    for part, split in splits(model, goal, choices):
+        for quant, format in choices.formats.items():
+            if model.cut(split.tensor_parallel, format) is not None:
+                continue
+            for kv_dtype in choices.kv_dtypes:
+                if part.name != HERE or not unserved(quant, kv_dtype):
+                    yield Candidate(part, split, quant, kv_dtype)
+
+
+def splits(model: Model, goal: Goal, choices: Choices) -> Iterator[tuple[Part, Split]]:
+    """Those that there are devices and layers for. Without --max-devices, a replica has a node's devices at most."""
     for part in choices.parts:
         limit = goal.most_devices(part.name) or max(MOST_RANKS, max(choices.tensor_parallel or [1]) * max(choices.pipeline_parallel or [1]))
         for ranks in choices.tensor_parallel or powers_of_two(min(limit, part.node, MOST_RANKS)):
             for stages in choices.pipeline_parallel or powers_of_two(limit // ranks):
-                split = Split(ranks, stages)
-                if split.devices > limit or not model.takes(ranks) or stages > model.spec.num_layers:
-                    continue
-                for quant in choices.formats:
-                    for kv_dtype in choices.kv_dtypes:
-                        if part.name != HERE or not unserved(quant, kv_dtype):
-                            yield Candidate(part, split, quant, kv_dtype)
+                if ranks * stages <= limit and stages <= model.spec.num_layers:
+                    yield part, Split(ranks, stages)
+
+
+def degrees(model: Model, goal: Goal, choices: Choices) -> set[int]:
+    """Of tensor parallelism, that there are devices for."""
+    return {split.tensor_parallel for _, split in splits(model, goal, choices)}
 
 
 def explained(rows: Sequence[Configuration], goal: Goal) -> list[Configuration]:

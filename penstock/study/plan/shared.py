@@ -12,6 +12,7 @@ from penstock.core.catalogue.part import Part
 from penstock.core.errors import UsageError
 from penstock.core.registry import plain, typed
 from penstock.study.plan.configuration import Configuration
+from penstock.study.plan.degrees import Undivided, among
 from penstock.study.plan.fleet import Fleet, Placement, Wish
 from penstock.study.plan.here import HERE
 from penstock.study.plan.load import Load
@@ -29,9 +30,11 @@ class Shared:
     placements: Sequence[Placement]
     devices: Sequence[str]  # parts, by number
     usd_per_hour: float
+    undivided: Sequence[tuple[str, Undivided]] = ()  # models, and degrees of tensor parallelism that were not tried for them
 
     def as_json(self) -> dict[str, Any]:
-        return {"placements": [asdict(each) for each in self.placements], "devices": list(self.devices), "usd_per_hour": self.usd_per_hour}
+        return {"placements": [asdict(each) for each in self.placements], "devices": list(self.devices), "usd_per_hour": self.usd_per_hour,
+                "undivided": [{"model": model, **each.as_json()} for model, each in self.undivided]}
 
 
 def _of(model: str, watch: Watch) -> Watch:
@@ -62,15 +65,18 @@ def shared(file: Path, given: Request, watch: Watch = unwatched) -> Shared:
     if unpriced := [name for name, part in parts.items() if part.price is None]:
         raise UsageError(f"who runs where is a question of dollars, and the price of {', '.join(unpriced)} is not known: "
                          f"give --price {unpriced[0]}=DOLLARS")
-    wishes = []
+    wishes, left_out = [], list[tuple[str, Undivided]]()
     for request in requests:
         with _naming(file, request.model):
-            found = plan(request, _of(request.model, watch))
+            found = plan(request, _of(request.model, watch), there.get(HERE) or 1)
         rows = [at_most(row, found.load, parts[row.hardware]) for row in found.configurations]
         wishes.append(Wish(request.model, rows, found.most_s, found.load.input + found.load.output))
+        counted = [there.get(row.hardware, 0) for row in rows]
+        most = max(MOST_DEVICES if count is None else count for count in counted)
+        left_out += [(request.model, each) for each in among(most, found.undivided)]
     fleet = Fleet(parts, there)
     placements = fleet.place(wishes)
-    return Shared(placements, [device.part.name for device in fleet.devices], fleet.usd_per_hour())
+    return Shared(placements, [device.part.name for device in fleet.devices], fleet.usd_per_hour(), left_out)
 
 
 def at_most(row: Configuration, load: Load, part: Part) -> Configuration:

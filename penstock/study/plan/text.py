@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from penstock.study.digits import digits
 from penstock.study.plan.configuration import ARITHMETIC, MEASURED, Configuration, layout_of
+from penstock.study.plan.degrees import Undivided
 from penstock.study.plan.here import HERE
 from penstock.study.plan.model import unserved
 from penstock.study.plan.request import Plan
@@ -168,6 +169,7 @@ def legend(plan: Plan, rows: Sequence[Configuration], left_out: Sequence[str]) -
     if any(row.predicted_by != ARITHMETIC for row in rows):
         said.append("~ played by the twin, request by request: the real scheduler on a virtual clock; rows without it are arithmetic")
     said += on_what(plan, rows)
+    said += [without(each) for each in plan.undivided]
     if plan.left_out:
         said.append(plan.left_out)
     unknown = {option: names for option, figure in (("--price", "usd_per_hour"), ("--watts", "watts"))
@@ -179,6 +181,14 @@ def legend(plan: Plan, rows: Sequence[Configuration], left_out: Sequence[str]) -
     if left_out:
         said.append(f"not shown in this width: {', '.join(left_out)}; a wider terminal or --json has them")
     return said
+
+
+def without(left: Undivided) -> str:
+    """Which degrees were not tried, and why; in which formats, where others are planned with too."""
+    names = [layout_of(ranks, 1) for ranks in left.tensor_parallel]
+    among = "" if left.everywhere else f" in {listed(left.quant)}"
+    whose, verb = ("it", "is") if len(names) == 1 else (names[0], "are")
+    return f"{listed(names)} {verb} left out{among}: {whose} {left.told}"
 
 
 def not_served(rows: Sequence[Configuration]) -> list[str]:

@@ -128,3 +128,26 @@ def test_each_fork_of_a_long_prompt_is_counted_at_once(monkeypatch):
     monkeypatch.undo()
     state.extend([9, 7, 9])
     assert ([*state.seen_ids], [*state.seen_counts]) == ([5, 3, 9, 7], [0, 0, 2, 1])
+
+
+@pytest.mark.parametrize("params", [{"repetition_penalty": 2.0}, {"frequency_penalty": 1.0}, {}])
+@pytest.mark.parametrize("tokens", [[5], [7], [8, 7], [9, 7, 8], [7, 9, 9, 7, 8]])
+def test_what_is_taken_back_was_never_there(row, params, tokens):
+    state = row(prompt=(5, 3, 9), output=(7, 9, 9, 7, 8, 5), **params)
+    state.retract(tokens)
+    left = [7, 9, 9, 7, 8, 5]
+    for token in tokens:
+        left.remove(token)
+    wanted = row(prompt=(5, 3, 9), output=left, **params)
+    for each in (state, wanted):
+        each.extend([6, 7])
+    counts, expected = (dict(zip(each.seen_ids, each.seen_counts, strict=True)) for each in (state, wanted))
+    assert counts == expected and len(state.seen_ids) == len(wanted.seen_ids)
+
+
+def test_the_prompt_is_looked_at_once_for_all_answers():
+    params = SamplingParams(repetition_penalty=2.0)
+    first = RowState(SeqInfo(params, (5, 3, 5, 9, 3), 0), (9, 7, 6))
+    other = RowState(SeqInfo(params, (), 0), (4, 7), kin=first)
+    assert dict(zip(other.seen_ids, other.seen_counts, strict=True)) == {5: 0, 3: 0, 9: 0, 4: 1, 7: 1}
+    assert dict(zip(first.seen_ids, first.seen_counts, strict=True)) == {5: 0, 3: 0, 9: 1, 7: 1, 6: 1}

@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from penstock.compute.runner.batch import MAX_LOOP_TOKENS, ExtraOutputs, assemble, num_prompt_rows
+from penstock.compute.runner.batch import MAX_LOOP_TOKENS, ExtraOutputs, assemble, prompt_rows
 from penstock.compute.runner.cached_seq import CachedSeq
 from penstock.core.types import PlannedSeq, SamplingParams, SeqInfo, SeqResult, StepPlan
 from penstock.core.work import StepWork
@@ -57,7 +57,7 @@ def test_the_hidden_state_is_wanted_of_the_last_row_of_an_embedding(samples: boo
 @pytest.mark.parametrize(("start", "count", "num_prompt"), [
     (0, 4, 3), (0, 3, 3), (0, 2, 2), (2, 1, 1), (2, 2, 1), (3, 1, 0), (4, 1, 0), (0, 6, 3), (1, 5, 2), (7, 3, 0)])
 def test_rows_that_are_followed_by_a_prompt_token(start: int, count: int, num_prompt: int) -> None:
-    assert num_prompt_rows(planned(start, (1,) * count)) == num_prompt
+    assert len(prompt_rows(planned(start, (1,) * count))) == num_prompt
 
 
 @pytest.mark.parametrize("count", [MAX_LOOP_TOKENS - 1, MAX_LOOP_TOKENS, MAX_LOOP_TOKENS + 1, 4 * MAX_LOOP_TOKENS])

@@ -12,6 +12,23 @@ def fresh() -> CachedSeq:
     return CachedSeq(SeqInfo(SamplingParams(), (1, 2, 3), 0))
 
 
+def test_of_a_block_table_only_what_has_changed_is_written() -> None:
+    seq, blocks = fresh(), list(range(100, 150))
+    seq.set_blocks(tuple(blocks))
+    seq._buffer[:40] = -1
+    for changed in ([*blocks[:45], 7, 8], blocks[:42], [*blocks[:40], *range(30)], [*blocks[:40], 5]):
+        seq.set_blocks(tuple(changed))
+        assert seq.table.tolist() == [-1] * 40 + changed[40:]
+    seq.set_blocks((9, *blocks[1:]))
+    assert seq.table.tolist() == [9, *blocks[1:]]
+
+
+def test_tokens_are_kept_only_where_somebody_may_draft_from_them() -> None:
+    assert fresh().tokens == [1, 2, 3]
+    assert CachedSeq(SeqInfo(SamplingParams(), (1, 2, 3), 0), drafts=False).tokens == []
+    assert CachedSeq(SeqInfo(SamplingParams(beam_width=2), (1, 2, 3), 0, held=True)).tokens == []
+
+
 def states(start: int, count: int) -> np.ndarray:
     return np.arange(start, start + count, dtype=np.float32)[:, None]
 

@@ -1,5 +1,5 @@
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -8,6 +8,7 @@ import pytest
 from penstock.compute.backends.contract import Batch, KVLayout, Outputs
 from penstock.compute.backends.reference.backend import Reference
 from penstock.compute.decoding.sampler import Sampler
+from penstock.compute.decoding.state import RowState
 from penstock.compute.price import Price, Storage
 from penstock.compute.runner.decoding import Decoding
 from penstock.compute.runner.runner import STEPS_PER_CHECK, Runner
@@ -180,6 +181,52 @@ def test_penalties_know_of_tokens_that_a_search_appended() -> None:
     other = Rig({0: SeqInfo(plain, rig.infos[0].prompt, 0, held=True, output=(best, best))})
     free = dict(only(other.run((0, 0, 10))).candidates)
     assert best in free and best not in dict(candidates)
+
+
+@pytest.mark.parametrize("penalty", [{"frequency_penalty": 2.0}, {"repetition_penalty": 3.0}, {}])
+def test_a_beam_that_takes_the_place_of_another_is_as_one_that_was_it_all_along(penalty: dict[str, float]) -> None:
+    params = SamplingParams(temperature=0, beam_width=8, **penalty)
+    rig = Rig({0: info(8, params=params, held=True)})
+    best = [token for token, _ in only(rig.run((0, 0, 8))).candidates]
+    for at, token in enumerate(best[:4], 8):
+        rig.tokens[0].append(token)
+        rig.run((0, at, 1))
+    rig.tokens[0][9:] = [best[0], best[6], best[7], best[5]]
+    plan = replace(rig.plan((0, 10, 3)), tails=((0, 9, tuple(rig.tokens[0][9:])),))
+    rig.backend.fails = True
+    with pytest.raises(MemoryError):
+        rig.runner.execute(plan)
+    rig.backend.fails = False
+    rig.run((0, 9, 1))
+    other = Rig({0: SeqInfo(params, rig.infos[0].prompt, 0, held=True, output=tuple(rig.tokens[0][8:]))})
+    assert only(rig.runner.execute(plan)).candidates == only(other.run((0, 0, 13))).candidates
+
+
+def test_rows_whose_log_probabilities_are_known_give_none() -> None:
+    params = SamplingParams(temperature=0, prompt_logprobs=1)
+    rig, again = (Rig({0: info(12, params=params)}) for _ in range(2))
+    known = only(rig.run((0, 0, 7))).prompt_logprobs
+    wanted = (*known, *only(rig.run((0, 7, 5))).prompt_logprobs)
+    found: list[Any] = []
+    for start, rows, num_known, num_logits in ((0, 7, 0, 7), (0, 3, 7, 0), (3, 6, 7, 2), (9, 3, 9, 2 + 1)):
+        plan = again.plan((0, start, rows))
+        found += only(again.runner.execute(replace(plan, seqs=(replace(plan.seqs[0], num_scored=num_known),)))).prompt_logprobs
+        assert len(again.backend.batches[-1].logit_rows) == num_logits
+    assert tuple(found) == wanted
+
+
+def test_answers_to_one_prompt_share_what_penalties_need_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    params = SamplingParams(temperature=0, repetition_penalty=1.5)
+    first = info(9, params=params)
+    infos = {0: first, 1: replace(first, seed=1), 2: replace(first, params=replace(params, repetition_penalty=1.0))}
+    made, begin = [], RowState.__init__
+    monkeypatch.setattr(RowState, "__init__", lambda self, info, output=(), kin=None: made.append(kin) or begin(self, info, output, kin))
+    rig = Rig({**infos, 3: info(9, params=params, seed=5)})
+    rig.run((2, 0, 9))
+    rig.run((0, 0, 9))
+    rig.run((1, 0, 9), (3, 0, 9))
+    assert made == [None, None, rig.runner._cached[0].state, None]
+    assert rig.tokens[1] == rig.tokens[0]
 
 
 def test_a_sequence_that_finished_is_forgotten() -> None:

@@ -32,6 +32,18 @@ def test_a_free_block_can_be_neither_shared_nor_released():
     pool.check_integrity()
 
 
+def test_of_blocks_that_are_let_go_those_are_told_that_few_hold():
+    pool = BlockPool(4)
+    blocks = [pool.allocate() for _ in range(3)]
+    pool.share_all(blocks[1:])
+    pool.share_all(blocks[2:])
+    assert pool.release_all(reversed(blocks)) == [blocks[1], blocks[0]] and pool.num_free == 2
+    with pytest.raises(ValueError, match=f"block {blocks[0]} is free"):
+        pool.release_all([blocks[2], blocks[0]])
+    assert pool.count(blocks[2]) == 1
+    pool.check_integrity()
+
+
 def test_a_pool_without_blocks_is_refused():
     with pytest.raises(CapacityError, match="at least 1"):
         BlockPool(0)

@@ -244,63 +244,6 @@ def test_only_final_tokens_are_registered():
     assert len(kv.tree) == 0
 
 
-def test_fork_shares_blocks_and_copies_the_partial_one_when_it_is_written():
-    kv = make_kv()
-    parent = make_seq(0, range(6), 20)
-    assert kv.admit(parent)
-    compute(kv, parent)
-    parent.tokens.append(40)
-    child = make_seq(1, [*range(6), 41], 20)
-    kv.fork(parent, child, 6)
-    kv.check_integrity()
-    assert child.block_ids == parent.block_ids and child.num_computed == 6 and kv.num_used == 2
-    shared = parent.block_ids[1]
-    assert compute(kv, child) == [(shared, child.block_ids[1])]
-    assert compute(kv, parent) == []  # the last holder writes in place
-    assert parent.block_ids == (child.block_ids[0], shared)
-    kv.free(parent)
-    kv.free(child)
-    kv.check_integrity()
-
-
-def test_a_fork_can_compute_the_last_prompt_token_again_where_it_ends_a_block():
-    kv = make_kv()
-    parent = make_seq(0, range(8), 20)
-    assert kv.admit(parent)
-    compute(kv, parent)
-    child = make_seq(1, range(8), 20)
-    kv.fork(parent, child, 7)
-    last = parent.block_ids[1]
-    assert compute(kv, child) != []
-    assert child.block_ids[1] == last  # the same tokens: the copy is given up
-    assert kv.num_used == 2
-
-
-def test_a_fork_from_the_first_block_has_nothing_registered():
-    kv = make_kv()
-    parent = make_seq(0, range(8), 20)
-    assert kv.admit(parent)
-    compute(kv, parent)
-    child = make_seq(1, [0, 1, 2, 9], 20)
-    kv.fork(parent, child, 3)
-    kv.check_integrity()
-    compute(kv, child)
-    assert child.block_ids[0] != parent.block_ids[0]
-
-
-def test_a_fork_of_what_was_not_computed_or_differs_is_refused():
-    kv = make_kv()
-    parent = make_seq(0, range(8), 20)
-    assert kv.admit(parent)
-    compute(kv, parent, 5)
-    with pytest.raises(ValueError, match="has computed 5 tokens, not 6"):
-        kv.fork(parent, make_seq(1, range(8)), 6)
-    with pytest.raises(ValueError, match="does not begin"):
-        kv.fork(parent, make_seq(1, [9] * 8), 5)
-    with pytest.raises(ValueError, match="does not begin"):
-        kv.fork(parent, make_seq(1, range(8), salt="other"), 5)
-
-
 def test_a_block_with_the_hash_of_another_prefix_stays_out_with_all_after_it(caplog):
     kv = make_kv()
     kv.tree = RadixTree(kv.pool, 4, kv.tree._evict, 4, lambda parent, tokens: bytes([sum(tokens) % 256]))

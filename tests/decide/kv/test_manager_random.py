@@ -82,6 +82,17 @@ class ManagerMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.live)
     @rule(data=st.data())
+    def rebase(self, data):
+        """One that lives goes on as a fork of another, or of what it was itself."""
+        parent = data.draw(st.sampled_from(self.live))
+        child = data.draw(st.sampled_from([seq for seq in self.live if seq.salt == parent.salt]))
+        num_tokens = data.draw(st.integers(0, parent.num_computed))
+        if child is not parent:
+            child.tokens[:] = [*parent.tokens[:num_tokens], data.draw(st.integers(0, 1))]
+        self.kv.fork(parent, child, num_tokens)
+
+    @precondition(lambda self: self.live)
+    @rule(data=st.data())
     def free(self, data):
         self.kv.free(self.live.pop(data.draw(st.integers(0, len(self.live) - 1))))
 

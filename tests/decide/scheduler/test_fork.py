@@ -6,6 +6,7 @@ from penstock.core.types import SamplingParams
 from penstock.decide.scheduler.batching.continuous import Continuous
 from penstock.decide.scheduler.batching.dynamic import Dynamic
 from penstock.decide.scheduler.batching.static import Static
+from penstock.decide.scheduler.step import Step
 from tests.decide.builders import VOCAB, Rig, make_seq
 from tests.fakes import continuation
 
@@ -170,6 +171,135 @@ def test_beams_fork_append_and_end():
         beams = children
     greedy = continuation(list(range(6)), 5, VOCAB)
     assert beams[0].tokens[6:] == greedy and beams[1].tokens[6:] == [*greedy[:4], (greedy[4] + 1) % VOCAB]
+
+
+def beams(rig, num_prompt=70, **rest):
+    """Two that have parted behind their prompt, and wait for a token: 1 said [7, 8], 0 said [5, 6]."""
+    held = [make_seq(i, range(num_prompt), 9, held=True, arrival_s=0.0, **rest) for i in range(2)]
+    start(rig, held[0])
+    rig.scheduler.fork(0, held[1], num_prompt)
+    for tokens in ((5, 7), (6, 8)):
+        for seq, token in zip(held, tokens, strict=True):
+            rig.scheduler.append(seq.seq_id, token)
+        rig.step()
+    return held
+
+
+def go_on(rig, held):
+    """One takes the place of the other; of both what the next step computes, and what it says of tokens that it does not compute."""
+    rig.scheduler.rebase(1, 0, 70)
+    rig.scheduler.check_integrity()
+    assert held[1].tokens == held[0].tokens and held[0].tokens[70:] == [5, 6]
+    for seq, token in zip(held, (1, 2), strict=True):
+        rig.scheduler.append(seq.seq_id, token)
+    plans, found = [], set()
+    while rig.scheduler.has_work():
+        plan, outputs = rig.step()
+        plans.append(plan)
+        found |= {output.candidates[0][0] for output in outputs if output.candidates}
+    assert found == {continuation(seq.tokens, 1, VOCAB)[0] for seq in held}
+    return [(planned.seq_id, planned.start) for plan in plans for planned in plan.seqs], [plan.tails for plan in plans]
+
+
+@pytest.mark.parametrize("prefix_cache", [True, False])
+def test_one_beam_takes_the_place_of_another_by_what_differs(prefix_cache):
+    rig = Rig(prefix_cache=prefix_cache)
+    held = beams(rig)
+    computed, tails = go_on(rig, held)
+    assert computed == [(0, 72), (1, 72)] and tails == [((1, 70, (5, 6, 2)),)]
+    assert all(planned.new is None for planned in rig.runner.plans[-1].seqs)
+    rig.scheduler.append(0, 3)
+    assert rig.step()[0].tails == ()
+
+
+def test_where_the_other_has_lost_its_blocks_only_what_differs_is_computed_again():
+    rig = Rig(num_blocks=64, prefix_cache=False)
+    held = beams(rig)
+    lose(rig, held[0])
+    assert go_on(rig, held)[0] == [(1, 70), (0, 0), *((0, 13 + start) for start in range(0, 60, 16))]
+
+
+def test_one_that_has_lost_its_blocks_shares_those_of_the_other():
+    rig = Rig(prefix_cache=False)
+    held = beams(rig)
+    lose(rig, held[1])
+    assert go_on(rig, held)[0] == [(0, 72), (1, 72)]
+
+
+def test_where_both_have_lost_their_blocks_both_begin_again():
+    rig = Rig(prefix_cache=False, budget=100)
+    held = beams(rig)
+    for seq in held:
+        lose(rig, seq)
+    assert go_on(rig, held)[0] == [(0, 0), (1, 0)]
+
+
+def lose(rig, seq):
+    rig.scheduler._preempt(seq, Step(8, 16), rig.clock.now())
+
+
+def test_what_has_changed_is_told_again_until_a_step_is_committed():
+    rig = Rig()
+    held = beams(rig)
+    rig.scheduler.rebase(1, 0, 70)
+    rig.scheduler.append(0, 1)
+    assert rig.scheduler.schedule().tails == ()  # a step without it
+    rig.scheduler.append(1, 2)
+    lost = rig.scheduler.schedule()
+    assert lost.tails == ((1, 70, (5, 6, 2)),)
+    rig.runner.execute(lost)
+    plan, outputs = rig.step()
+    assert plan.tails == lost.tails and candidates_of(outputs).keys() == {0, 1}
+    rig.scheduler.rebase(0, 1, 72)
+    rig.scheduler.finish(0, "stop")
+    rig.scheduler.append(1, 3)
+    assert rig.step()[0].tails == () and held[0].tokens == held[1].tokens[:-1]
+    assert not rig.scheduler._tails._changed  # nor is anything kept of one that has ended
+
+
+def test_what_has_changed_twice_is_told_from_the_earlier_place_on():
+    rig = Rig()
+    held = beams(rig)
+    rig.scheduler.rebase(1, 0, 70)
+    rig.scheduler.rebase(1, 0, 72)
+    rig.scheduler.append(1, 2)
+    assert rig.step()[0].tails == ((1, 70, tuple(held[1].tokens[70:])),)
+
+
+def test_only_beams_that_wait_for_a_token_take_the_place_of_others():
+    rig = Rig()
+    held = beams(rig)
+    rig.scheduler.add(make_seq(2, range(70), 9))
+    rig.scheduler.add(make_seq(3, range(10), 9, held=True))
+    rig.run(max_steps=60)
+    for seq_id, parent_id, num_shared in ((1, 3, 70), (3, 0, 10), (1, 0, 69)):
+        with pytest.raises(ValueError, match=f"sequence {seq_id} cannot go on as {parent_id}: both must wait"):
+            rig.scheduler.rebase(seq_id, parent_id, num_shared)
+    rig.scheduler.append(0, 1)
+    for seq_id, parent_id in ((0, 1), (1, 0)):
+        with pytest.raises(ValueError, match="both must wait"):
+            rig.scheduler.rebase(seq_id, parent_id, 70)
+    assert held[1].tokens[70:] == [7, 8]
+
+
+@pytest.mark.parametrize("are_lost", [True, False])
+@pytest.mark.parametrize(("tokens", "rest"), [([9] * 70, {}), (range(70), {"salt": "other"})])
+def test_a_beam_does_not_take_the_place_of_one_that_began_otherwise(tokens, rest, are_lost):
+    rig = Rig(num_blocks=64, prefix_cache=False, budget=200)
+    held = [make_seq(0, range(70), 9, held=True), make_seq(1, tokens, 9, held=True, **rest)]
+    for seq in held:
+        rig.scheduler.add(seq)
+    rig.step()
+    for seq, token in zip(held, (5, 7), strict=True):
+        rig.scheduler.append(seq.seq_id, token)
+    rig.step()
+    for seq in held if are_lost else ():
+        lose(rig, seq)
+    with pytest.raises(ValueError, match="sequence 1 cannot go on as 0: .* with one prompt"):
+        rig.scheduler.rebase(1, 0, 70)
+    assert held[1].tokens == [*tokens, 7]
+    rig.scheduler.append(1, 2)
+    assert rig.step()[0].tails == ()
 
 
 def test_a_held_sequence_takes_tokens_only_while_there_is_room():

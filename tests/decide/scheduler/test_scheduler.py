@@ -172,23 +172,6 @@ def test_embeddings_end_with_the_prompt():
     assert rig.kv.num_used == 0 and seq.num_output == 0 and seq.first_token_s is not None
 
 
-def test_prompt_logprobs_come_once_for_each_prompt_token_in_spite_of_preemption():
-    rig = Rig(num_blocks=6, budget=6)
-    first = make_seq(0, range(10), 12)
-    second = make_seq(1, range(50, 60), 4, params=SamplingParams(prompt_logprobs=0))
-    outputs = rig.run(first, second)
-    assert second.num_preemptions > 0
-    entries = [entry for output in outputs if output.seq_id == 1 for entry in output.prompt_logprobs]
-    assert [entry.token_id for entry in entries] == list(range(51, 60))
-
-
-def test_prompt_logprobs_of_an_answer_of_one_token_leave_nothing_behind():
-    rig = Rig(budget=6)
-    outputs = rig.run(make_seq(0, range(10), 1, params=SamplingParams(prompt_logprobs=0)))
-    assert [entry.token_id for output in outputs for entry in output.prompt_logprobs] == list(range(1, 10))
-    assert not rig.scheduler._prompt_logprobs
-
-
 def test_a_prompt_in_the_cache_is_not_computed_again():
     rig = Rig(budget=32)
     rig.run(make_seq(0, range(12), 2))

@@ -60,6 +60,13 @@ def test_a_prompt_that_is_not_read_from_the_cache_was_not_looked_up(http: httpx.
     assert samples(http.get("/metrics").text)["penstock_prefix_cache_queries_total"] == before + usage["prompt_tokens"]
 
 
+def test_answers_that_may_end_anywhere_are_counted(http: httpx.Client) -> None:
+    before = samples(http.get("/metrics").text)["penstock_open_requests_total"]
+    for more in ({"max_tokens": 2}, {"max_tokens": None}, {"max_tokens": None, "ignore_eos": True}, {"max_tokens": None, "n": 2}):
+        assert http.post("/v1/completions", json={"prompt": "the fox", **more}).status_code == 200
+    assert samples(http.get("/metrics").text)["penstock_open_requests_total"] == before + 2
+
+
 def test_steps_are_added_up() -> None:
     metrics = Metrics(lambda: Gauges(num_running=3, num_waiting=2, kv_blocks_used=4, kv_blocks_total=16))
     metrics.on_step(StepRecord(1, 0.0, 0.5, 0.4, 2, 10, 0, num_preempted=1, weight_bytes=100, kv_bytes=10, activation_bytes=1,

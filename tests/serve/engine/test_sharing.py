@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from penstock import LLM, SamplingParams
+from penstock.compute.runner.runner import Runner
 from penstock.core.events import StepRecord
+from penstock.core.types import StepPlan, StepResult
 from tests.tiny import write_model
 
 PROMPT = {"prompt_token_ids": [1 + i % 200 for i in range(128)]}  # 8 blocks of 16
@@ -42,6 +44,19 @@ def test_answers_share_the_prompt(folder: Path, params: SamplingParams) -> None:
 def test_answers_share_the_prompt_though_the_first_ends_with_its_first_token(folder: Path, more: dict[str, int]) -> None:
     records = run(folder, SamplingParams(n=NUM, temperature=1, seed=1, max_tokens=1, ignore_eos=True, **more))
     assert sum(record.num_prefill_tokens for record in records) == 128 + NUM - 1 and len(records) == 2
+
+
+@pytest.mark.parametrize("params", [SamplingParams(n=NUM, max_tokens=8), SamplingParams(beam_width=NUM, temperature=0, max_tokens=8)])
+def test_the_runner_is_told_of_one_prompt(folder: Path, params: SamplingParams, monkeypatch: pytest.MonkeyPatch) -> None:
+    told, execute = [], Runner.execute
+
+    def watched(runner: Runner, plan: StepPlan) -> StepResult:
+        told.extend([planned.new for planned in plan.seqs if planned.new is not None])
+        return execute(runner, plan)
+
+    monkeypatch.setattr(Runner, "execute", watched)
+    run(folder, params)
+    assert len(told) == NUM and len({id(info.prompt) for info in told}) == 1 and told[0].prompt == tuple(PROMPT["prompt_token_ids"])
 
 
 def test_without_sharing_it_would_be_more(folder: Path) -> None:

@@ -15,11 +15,12 @@ HARDWARE = Hardware("box", {1: 1000.0}, {"fp32": 100.0})  # 1,000 bytes and 100 
 
 
 def step(began_s=0.0, seconds=1.0, compute=0.8, prefill=0, decode=1, *, ops=0, weights=0, kv=0, running=1, waiting=0, waits=None, drafts=0,
-         waited=()):
+         waited=(), served=0, ended=0):
     rows = prefill + decode + drafts
     return StepRecord(
         1, began_s, seconds, compute, max(1, decode), prefill, decode, drafts, weight_bytes=weights, kv_bytes=kv, operations=ops,
-        num_running=running, num_waiting=waiting, waits_for=waits, waited_s=waited, work=StepWork(((rows, rows),), 1))
+        num_running=running, num_waiting=waiting, waits_for=waits, waited_s=waited, work=StepWork(((rows, rows),), 1),
+        num_served=served, num_ended=ended)
 
 
 def tally(wall=10.0, bound=None, waiting=None, **more) -> Tally:
@@ -110,6 +111,18 @@ def test_who_comes_during_a_step_finds_all_that_it_began_with() -> None:
     ledger.on_step(step(2.25, decode=3, running=3, waited=(0.5, 0.25)))  # one had come before the end of the step, one at it
     found = ledger.tally()
     assert (found.num_arrived, found.found) == (5, 9 + (3 + 1) + (2 + 2)) and found.queued_s == pytest.approx(0.75)
+
+
+def test_requests_are_served_from_their_first_step_to_their_end() -> None:
+    """However many sequences each has."""
+    ledger = Ledger(HARDWARE, "fp32", VirtualClock())
+    ledger.on_step(step(0.0, decode=4, running=4, served=1))
+    ledger.on_step(step(1.25, decode=5, running=4, served=1, ended=1))
+    ledger.on_step(step(2.5, decode=4, running=4, served=1))
+    assert ledger.tally().served_s == pytest.approx(1.25 + 2.25 + 1.0)
+    ledger.on_step(replace(step(5.0, decode=4, running=0, ended=1), rested=True))  # who was served had been aborted
+    ledger.on_step(step(7.0, served=1))
+    assert ledger.tally().served_s == pytest.approx(4.5 + 1.0 + 1.0)
 
 
 def test_what_was_waited_before_a_step_is_counted_once() -> None:

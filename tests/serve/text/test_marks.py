@@ -6,9 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.errors import RequestError
+from penstock.core.prefix import num_common
 from penstock.core.types import CacheMark
 from penstock.serve.text.chat import ChatTemplate
-from penstock.serve.text.marks import cache_marks, num_common
+from penstock.serve.text.marks import cache_marks
 from penstock.serve.text.tokenizer import Tokenizer
 from tests.serve.text import templates
 from tests.serve.text.makers import byte_fallback, byte_level

@@ -1,9 +1,12 @@
-"""A model that is only described: its shape, and a tokenizer."""
+"""A model that is only described: its shape, and a tokenizer. And what the twin has played, which it plays once."""
 import json
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from penstock.study.explain import arrivals, predict, source
 from tests.tiny import CONFIG, write_tokenizer
 
 SHAPE = {"hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 8,
@@ -17,3 +20,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "config.json").write_text(json.dumps({**CONFIG, **SHAPE}))
     write_tokenizer(folder, SHAPE["vocab_size"])
     return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def played_once() -> Iterator[None]:
+    """What a way of serving makes of a traffic is the same each time: tests that ask it again are told what it was."""
+    once = cache(predict.play)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (predict, arrivals, source):
+            patch.setattr(module, "play", once)
+        yield

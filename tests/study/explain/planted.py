@@ -15,7 +15,7 @@ from penstock.core.config import EngineConfig
 from penstock.core.errors import RequestError
 from penstock.core.hardware import Hardware
 from penstock.core.slo import NO_OBJECTIVES, Objectives
-from penstock.core.types import SamplingParams, SeqResult, StepPlan, StepResult
+from penstock.core.types import PlannedSeq, SamplingParams, SeqResult, StepPlan, StepResult
 from penstock.core.work import StepWork
 from penstock.serve.api.call import Progress
 from penstock.serve.api.metrics import Metrics
@@ -33,6 +33,7 @@ from penstock.study.plan.simulate.predicted import work_of
 
 BANDWIDTH = 20e9  # bytes a second
 REACHED = 0.8  # of the limits
+GOES_ON, STOP = 0, 1  # what is said
 
 
 class Machine:
@@ -41,6 +42,8 @@ class Machine:
     def __init__(self, price: Price, roof: Roof, clock: VirtualClock, host_s: float) -> None:
         self._price, self._roof, self._clock, self._host_s = price, roof, clock, host_s
         self.times = 1.0  # as long as usual
+        self.lengths: dict[tuple[int, ...], int] = {}  # by prompt: of answers that end by themselves
+        self._lengths: dict[int, int] = {}  # by seq_id
 
     def seconds(self, work: StepWork) -> float:
         """As a scheduler is told that serves for objectives."""
@@ -54,9 +57,15 @@ class Machine:
         seconds = self._own_s(work)
         self._clock.advance(seconds + self._host_s)
         cost = self._price.count(work)
-        found = tuple([SeqResult(planned.seq_id, (0,) if planned.samples else ()) for planned in plan.seqs])
+        for planned in plan.seqs:
+            if planned.new is not None and planned.new.prompt in self.lengths:
+                self._lengths[planned.seq_id] = self.lengths[planned.new.prompt]
+        found = tuple([SeqResult(planned.seq_id, (self._said(planned),) if planned.samples else ()) for planned in plan.seqs])
         return StepResult(
             plan.step_id, found, seconds, cost.weight_bytes, cost.kv_bytes, cost.activation_bytes, cost.operations, work)
+
+    def _said(self, planned: PlannedSeq) -> int:
+        return STOP if planned.num_output + 1 == self._lengths.get(planned.seq_id) else GOES_ON
 
 
 @dataclass(frozen=True)
@@ -73,6 +82,7 @@ class Load:
     shared: int = 0  # tokens with which all prompts begin
     seconds: float = 30.0
     objectives: Objectives = NO_OBJECTIVES  # that each request carries
+    is_open: bool = False  # no request gives max_tokens
 
 
 class Planted:
@@ -122,8 +132,11 @@ class Planted:
                 low, high = 1 - load.spread, 1 + load.spread
                 prompt, output = (max(1, round(mean * rng.uniform(low, high))) for mean in (load.prompt, load.output))
                 tokens = (*range(load.shared), *rng.choices(range(self.found.spec.vocab_size), k=max(1, prompt - load.shared)))
+                params = SamplingParams(max_tokens=output, ignore_eos=True)
+                if load.is_open:
+                    self.machine.lengths[tokens], params = output, SamplingParams(max_tokens=None, stop_token_ids=(STOP,))
                 num_done += not self._ask(Request(
-                    name, tokens, SamplingParams(max_tokens=output, ignore_eos=True), arrival_s=due, ttft_slo_s=load.objectives.ttft_s,
+                    name, tokens, params, arrival_s=due, ttft_slo_s=load.objectives.ttft_s,
                     tpot_slo_s=load.objectives.tpot_s, e2e_slo_s=load.objectives.e2e_s), due)
             deltas = self.engine.step() if self.engine.has_work() else None
             for _ in self.engine.take_refused():
@@ -167,6 +180,8 @@ class Planted:
             progress.last_s[delta.index] = now
         if delta.done:
             self.metrics.on_request(delta.finish_reason or "stop", delta.usage, now - began)
+            if progress.request.is_open:
+                self.metrics.on_open()
             if progress.request.has_objectives:
                 self.kept.append(progress.kept(began, now, delta.usage.completion_tokens))
                 self.metrics.on_objectives(self.kept[-1])

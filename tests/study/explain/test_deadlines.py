@@ -8,7 +8,7 @@ from penstock.compute.fitted import Fitted
 from penstock.core.config import EngineConfig
 from penstock.core.slo import NO_OBJECTIVES, Objectives
 from penstock.serve.engine.tally import Tally
-from penstock.study.explain import source
+from penstock.study.explain import predict, source
 from penstock.study.explain.explanation import explain
 from penstock.study.explain.observed import Lengths, Observed
 from penstock.study.explain.predict import Way
@@ -17,6 +17,8 @@ from penstock.study.explain.text import lines
 from penstock.study.explain.traffic import Traffic, take_turns, traffic_of
 from penstock.study.measure.counters import values_of
 from penstock.study.measure.slo import Slo, parse_slo
+from penstock.study.plan.simulate.call import Call
+from penstock.study.plan.simulate.twin import Pace
 from tests.study.explain.planted import Load, Planted, served
 from tests.study.explain.test_planted import LEVERS
 
@@ -29,6 +31,12 @@ SEATS = {"order": "deadline", "max_num_seqs": 8}
 def seen(planted: Planted, slo: Slo | None = None, arrivals: str | None = None, sent: Objectives | None = None) -> Evidence:
     kept_share = None if slo is None else sum(planted.kept) / len(planted.kept)
     return Evidence(values_of(planted.scrape()), None, planted.state(), "planted", slo, kept_share, arrivals=arrivals, sent=sent)
+
+
+@pytest.fixture(autouse=True)
+def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which of many ways to come by chance is nearest to what was seen is not asked here."""
+    monkeypatch.setattr("penstock.study.explain.arrivals.DRAWS", 4)
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +57,28 @@ def test_an_engine_that_refuses_is_played_with_all_that_came(model: Path, overlo
     assert any(note.endswith("all figures are of the others, and the twin refuses some, too") for note in notes)
     moved = served(model, OVERLOADED, **SEATS | {"max_num_seqs": best.change.way.config.max_num_seqs})
     assert all(moved.kept) and moved.tokens / planted.tokens - 1 == pytest.approx(best.gain, rel=0.15) and best.gain > 0.3
+
+
+def test_answers_without_max_tokens_are_forecast_as_on_the_engine(model: Path) -> None:
+    """With known lengths the twin has first tokens twice as late: it lets in who has to wait for one of those to end."""
+    load = replace(OVERLOADED, spread=0.9, seconds=30.0, is_open=True)
+    evidence, notes = seen(served(model, load, **SEATS), Slo(ASKED.most_s), "poisson:rate=21", ASKED), list[str]()
+    found = explain(case_of(evidence, {}, notes), {}, notes)
+    assert found.case.traffic.open_share == 1.0 and "100% of them without max_tokens" in "\n".join(lines(found))
+    errors = dict(found.trust.errors)
+    assert abs(errors.pop("ttft_s")) < 0.5 and max(map(abs, errors.values())) < 0.1
+
+
+def test_open_answers_carry_no_end_to_end_objective_and_others_have_ended_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    traffic = Traffic(Lengths(100, 0.3), Lengths(50, 0.3), rate=4.0, objectives=Objectives(e2e_s=2.0), open_share=0.5)
+    played = list[tuple[Pace, list[Call]]]()
+    monkeypatch.setattr(predict, "simulate", lambda config, pace, calls, *rest: played.append((pace, calls)))
+    for share in (0.5, 0.0):
+        predict.play(Way(EngineConfig(max_model_len=400), Fitted((1,), (1.0,), 0.0, 0.0, 0.0, 0.0)), replace(traffic, open_share=share))
+    (pace, calls), (known, _) = played
+    assert 0.4 < sum(call.is_open for call in calls) / len(calls) < 0.6
+    assert all((call.e2e_slo_s is None) is call.is_open for call in calls)
+    assert len(pace.ended) == 256 and 40 < sum(pace.ended) / 256 < 60 and not known.ended
 
 
 @pytest.mark.parametrize(("slo", "sent", "objectives", "note"), [

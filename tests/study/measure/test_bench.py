@@ -1,6 +1,8 @@
 """One run: what its client is to blame for, and what is kept of one whose dataset breaks."""
 import asyncio
+import weakref
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,9 +12,10 @@ from penstock.core.errors import UsageError
 from penstock.study.measure.arrivals.closed import Closed, ClosedOptions
 from penstock.study.measure.arrivals.renewal import Even, RateOptions
 from penstock.study.measure.arrivals.replay import Replay, ReplayOptions
-from penstock.study.measure.bench import Load, Terms, measure
+from penstock.study.measure.bench import Load, Observer, Terms, measure
 from penstock.study.measure.client.drive import Extent
 from penstock.study.measure.client.openai import Wish
+from penstock.study.measure.client.target import Stopwatch
 from penstock.study.measure.fits import check_fits
 from penstock.study.measure.load import Arrivals, Session, Turn
 from penstock.study.measure.metrics import Warmup
@@ -56,6 +59,32 @@ def test_a_dataset_that_breaks_under_load_cuts_the_run_short(monkeypatch: pytest
     result = measured(Mock(lambda asked: answer(asked, 0.05, 0.05)), 30, warmup=warmup)
     assert result.ended_early and result.notes[0] == told and result.figures.counts.measured == (0 if warmup.seconds else 30)
     assert len(result.samples) == 30 and all(sample.ok for sample in result.samples)
+
+
+class Text(str):
+    """One that can be watched."""
+
+    __slots__ = ("__weakref__",)
+
+
+def test_of_what_a_server_says_of_itself_is_kept_what_is_read() -> None:
+    """Each second another text: an hour of them is hundreds of megabytes of some servers."""
+    said = '# TYPE slots_total gauge\nslots_total 5\na_total{{of="x"}} {}\nb_bucket{{le="1"}} 3\npenstock_num_requests_running 2\nother 7\n'
+    texts: list[weakref.ref[Text]] = []
+
+    class Target:
+        async def metrics(self) -> str:
+            text = Text(said.format(len(texts)))
+            texts.append(weakref.ref(text))
+            return text
+
+    observer = Observer(Target(), (), Stopwatch(lambda: 1.0))  # type: ignore[arg-type]
+    for at_s in (0.0, 1.0, 2.0):
+        assert asyncio.run(observer.look(at_s))
+    assert not any(text() for text in texts)
+    assert [(each.at_s, each.gauges, each.counters) for each in observer.scrapes] == [
+        (float(at), {"num_requests_running": 2.0}, {'a_total{of="x"}': float(at)}) for at in range(3)]
+    assert observer.scrapes[0].names is observer.scrapes[2].names
 
 
 def test_a_server_that_is_slow_to_connect_is_not_the_clients_fault() -> None:
@@ -103,6 +132,10 @@ def test_a_trace_is_looked_through_before_it_is_played() -> None:
 def test_answers_are_as_long_as_every_request_asks_for() -> None:
     schedule, of_60 = Replay(ReplayOptions()), Session((Turn((), num_prompt=60, num_output=5000),), at_s=0.0)
     check_fits(schedule.schedule(iter([of_60]), "s"), Extent(), 64, Wish(more={"max_tokens": 4}))
+    of_chat = replace(of_60, turns=(replace(of_60.turns[0], prompt=None, messages=({"role": "user", "content": ""},)),))
+    check_fits(schedule.schedule(iter([of_chat]), "s"), Extent(), 64, Wish(more={"max_completion_tokens": 4}))
+    with pytest.raises(UsageError, match="of 60 tokens and an answer of 5,000,"):
+        check_fits(schedule.schedule(iter([of_60]), "s"), Extent(), 64, Wish(more={"max_completion_tokens": 4}))
     with pytest.raises(UsageError, match="of 60 tokens and an answer of 16, which are 76; the context holds 64; of a trace, scale=0.8"):
         check_fits(schedule.schedule(iter([of_60]), "s"), Extent(), 64, Wish(more={"max_tokens": 16}))
     with pytest.raises(UsageError, match="an answer of 99, which are 159; .*a smaller scale=..."):

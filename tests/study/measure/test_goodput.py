@@ -17,7 +17,7 @@ from penstock.study.measure.result import Probe, Result
 from penstock.study.measure.samples import Sample
 from penstock.study.measure.slo import parse_slo
 from penstock.study.measure.statistics import enough, wilson
-from tests.study.measure.client.virtual import Mock, Reply, answer, plain, run, server
+from tests.study.measure.client.virtual import END, STREAM, Mock, Reply, answer, event, plain, run, server
 
 SERVICE_S = 0.02
 
@@ -168,12 +168,13 @@ def test_the_share_of_the_rate_at_which_requests_were_sent() -> None:
     assert replace(result, samples=tuple(late)).sent_share == pytest.approx(0.5) and replace(result, samples=(late[0],)).sent_share == 1.0
 
 
-def unstreamed(slo: str, num_output: int = 4) -> Result:
-    """Of a server that answers with one JSON body, whatever it was asked for."""
-    told = {"choices": [{"text": "abc", "finish_reason": "length"}], "usage": {"prompt_tokens": 2, "completion_tokens": num_output}}
+def whole(slo: str, streamed: bool = False) -> Result:
+    """Of a server that answers with one JSON body, whatever it was asked for, or with one event."""
+    told = {"choices": [{"text": "abc", "finish_reason": "length"}], "usage": {"prompt_tokens": 2, "completion_tokens": 4}}
+    reply = STREAM + event(told) + event(b"[DONE]") + END if streamed else plain(200, told)
 
     async def measured() -> Result:
-        target, watch = server(Mock(lambda asked: Reply([(0.5, plain(200, told))])))
+        target, watch = server(Mock(lambda asked: Reply([(0.5, reply)])))
         return await measure(target, Load(Poisson(RateOptions(20.0)), lambda seed: Ones(), Extent(20)), Terms(parse_slo(slo)), watch)
 
     return run(measured())
@@ -181,12 +182,25 @@ def unstreamed(slo: str, num_output: int = 4) -> Result:
 
 @pytest.mark.parametrize("slo", ["tpot=1us,itl=1us", "ttft=1s", "publish=1s,e2e=9s"])
 def test_what_was_never_streamed_is_not_judged_by_when_its_tokens_came(slo: str) -> None:
-    result = unstreamed(slo)
+    result = whole(slo)
     assert result.figures.goodput is None and result.figures.counts.completed == result.figures.counts.unstreamed == 20
     assert any(note.startswith("20 of 20 answers were not streamed") and note.endswith("--slo is not judged") for note in result.notes)
 
 
 def test_what_was_never_streamed_has_an_end() -> None:
-    result = unstreamed("e2e=1s")
+    result = whole("e2e=1s")
     assert result.figures.goodput is not None and result.figures.goodput.kept.value == 1.0
     assert any(note.endswith("or time to publish") for note in result.notes)
+
+
+@pytest.mark.parametrize(("slo", "kept", "told"), [
+    ("tpot=1us,itl=1us", None, "; --slo is not judged"), ("ttft=1s", 1.0, ""), ("ttft=1s,tpot=1us", 1.0, ", and keep any tpot of --slo"),
+    ("ttft=400ms,itl=1us,tpot=1us", 0.0, ", and keep any tpot and itl of --slo")])
+def test_what_came_at_once_has_no_time_between_its_tokens(slo: str, kept: float | None, told: str) -> None:
+    """As of answers that are chosen at their end: a TPOT of 0 would be the best of all."""
+    result = whole(slo, streamed=True)
+    found, goodput = result.figures, result.figures.goodput
+    assert (found.latencies.ttft.count, found.latencies.tpot.count, found.latencies.itl.count) == (20, 0, 0)
+    assert (found.counts.at_once, found.counts.unstreamed) == (20, 0)
+    assert (None if goodput is None else goodput.kept.value) == kept
+    assert f"the tokens of 20 of 20 answers came all at once: they have no TPOT or ITL{told}" in result.notes

@@ -161,6 +161,10 @@ def test_a_trace_that_does_not_fit_further_down_is_refused_before_anything_is_se
     check_recording(users, 256)  # who may never come so far
     with pytest.raises(UsageError, match="the longest request"):
         check_recording(replace(users, extent=Extent(4)), 256)
+    chat, plain = (replace(given, asking=replace(asking, wish=Wish(more={"max_completion_tokens": 1}))) for asking in (CHAT, PLAIN))
+    check_recording(chat, 501)
+    with pytest.raises(UsageError, match="an answer of 2, which are 502; the context holds 501"):
+        check_recording(plain, 501)  # completions have no such field
 
 
 def test_no_recording_is_read_where_nobody_knows_what_fits(model: str) -> None:

@@ -33,6 +33,17 @@ def test_one_token_has_no_time_per_output_token_to_break() -> None:
     assert parse_slo("tpot=1us,itl=1us").kept(sample(1))
 
 
+@pytest.mark.parametrize("num_pieces", [1, 3])
+def test_tokens_that_come_at_once_have_no_times_between_them(num_pieces: int) -> None:
+    """Nobody waited for the second, and how long it took to make nobody knows."""
+    found = Sample(0, 0.0, num_output=3, end_s=0.5)
+    for _ in range(num_pieces):
+        found.arrived(0.5)
+    assert found.came_at_once and found.tpot_s is None and found.gaps_s() == [] and found.ttft_s == found.e2e_s == 0.5
+    assert parse_slo("ttft=1s,tpot=1us,itl=1us").kept(found) and not parse_slo("ttft=0.4s,tpot=1us").kept(found)
+    assert not sample(1).came_at_once and not sample().came_at_once
+
+
 def test_several_tokens_that_were_not_streamed_do_not_keep_what_was_not_measured() -> None:
     whole = Sample(0, 0.0, num_output=4, last_s=1.0, end_s=1.0, unstreamed=True)
     assert not any(parse_slo(f"{name}=9s").kept(whole) for name in ("ttft", "tpot", "itl", "publish")) and parse_slo("e2e=9s").kept(whole)

@@ -90,6 +90,7 @@ def test_replicas_that_are_fewer_than_arithmetic_asks_for_are_played_for_as_long
     assert row.replicas == 3 and "pile up with 2 replicas" in row.replicas_told
 
 
+@pytest.mark.usefixtures("few_requests")
 def test_measured_steps_that_do_not_keep_up_are_told(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     found = Calibration(Fitted((1, 4096), (0.02, 2.0), 0.0, 0.0, 0.0, 0.0), 0.0, 100, 0.0, 0.0)
 
@@ -123,11 +124,12 @@ def test_shared_prefixes_take_fewer_replicas_than_means_do(ask: Any, tmp_path: P
 
 
 def test_one_replica_that_stands_for_all_makes_no_fewer_look_crowded(ask: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "REQUESTS", 600)
-    monkeypatch.setattr(module, "LEAST_EACH", 60)
+    monkeypatch.setattr(module, "REQUESTS", 300)
+    monkeypatch.setattr(module, "LEAST_REQUESTS", 300)
+    monkeypatch.setattr(module, "LEAST_EACH", 30)
     trace = tmp_path / "trace"
     trace.write_text("".join(json.dumps(
-        {"timestamp": 500 * at, "input_length": 2048, "output_length": 8, "hash_ids": [0, 1, 2, 1000 + at]}) + "\n" for at in range(700)))
+        {"timestamp": 500 * at, "input_length": 2048, "output_length": 8, "hash_ids": [0, 1, 2, 1000 + at]}) + "\n" for at in range(350)))
     asked = {"traffic": str(trace), "rate": 12.0, "slo": "ttft=2s", "chunk": "2048", **LAYOUT}
     together = ask("llama-2-7b", "l4", **asked)[0]
     many = ask("llama-2-7b", "l4", simulate=False, **asked)[0].replicas

@@ -169,6 +169,20 @@ quant = "fp8"
 ALONE = Request(quant=("none",), kv_dtype=("auto",), tensor_parallel="1", pipeline_parallel="1", chunk="512")
 
 
+def test_degrees_that_a_model_of_a_fleet_is_not_divided_by_are_told(tmp_path: Path) -> None:
+    """Where there are so many devices for it."""
+    file, models = tmp_path / "fleet.toml", "".join(f"[[models]]\nmodel = '{name}'\nrate = 0.1\nquant = 'int4:group=128'\nchunk = 512\n"
+                                                    for name in ("qwen2.5-1.5b", "qwen2.5-3b", "llama-3.1-8b"))
+    for count, degrees in ((None, [[4], [8], [4, 8]]), (8, [[4], [8], [4, 8]]), (4, [[4], [4]]), (3, [])):
+        file.write_text(("" if count is None else f"[devices]\nl4 = {count}\n") + models)
+        found = shared(file, replace(ALONE, hardware="l4", tensor_parallel=None)).as_json()["undivided"]
+        assert [each["tensor_parallel"] for each in found] == degrees
+    file.write_text(f"[devices]\nl4 = 8\n{models}hardware = 'l4,h100-sxm'\n")  # there are none of these
+    first, second, third = shared(file, replace(ALONE, hardware="l4", tensor_parallel=None)).as_json()["undivided"]
+    assert first["model"] == second["model"] == "qwen2.5-1.5b" and third["model"] == "qwen2.5-3b"
+    assert third["quant"] == ["int4:group=128"] and third["reason"].startswith("TP4 would leave 2,752 of the 11,008 columns of ")
+
+
 def test_models_share_a_device_only_if_it_has_room_for_the_requests_of_all(tmp_path: Path) -> None:
     """Hardly ever is one there, but where one is, it needs its keys and values."""
     file = tmp_path / "fleet.toml"
@@ -211,6 +225,25 @@ def test_there_is_one_machine_like_this_unless_the_file_counts_more(tmp_path: Pa
     assert shared(file, replace(asked, max_devices=10_000_000)).devices == ["here"], "these are no more than there are"
     file.write_text(f"[devices]\nhere = 2\n{two}")
     assert shared(file, asked).usd_per_hour == 1
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_model_has_replicas_on_as_many_machines_like_this_as_the_file_counts(tmp_path: Path) -> None:
+    file, model = tmp_path / "fleet.toml", "[[models]]\nmodel = 'llama-3.2-1b'\nrate = 4\n"
+    asked = replace(ALONE, hardware="here", price="here=0.5", input=100, output=20)
+
+    def devices(count: int, **more: int) -> tuple[tuple[int, ...], str]:
+        file.write_text(f"[devices]\nhere = {count}\n{model}")
+        found, = shared(file, replace(asked, **more)).placements
+        return found.devices, found.reason
+
+    assert devices(4) == ((0, 1, 2), "") == devices(3)
+    for few in (devices(2), devices(4, max_devices=2), devices(2, max_devices=4)):
+        assert few[0] == () and "on 2 devices" in few[1]
+    for count, most, told in ((1, None, "there is 1 of here, and 2 are asked for: give here = 2 in"), (2, 1, "give --max-devices 2")):
+        file.write_text(f"[devices]\nhere = {count}\n{model}pipeline-parallel = 2\n")
+        with pytest.raises(UsageError, match=told):
+            shared(file, replace(asked, max_devices=most))
 
 
 @pytest.mark.usefixtures("machine")

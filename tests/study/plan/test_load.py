@@ -1,5 +1,7 @@
 """What is asked of a deployment, from options and from traces."""
 import gzip
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,20 @@ def test_a_trace_may_be_gzipped(tmp_path: Path) -> None:
     (tmp_path / "trace").write_text(AZURE)
     (tmp_path / "trace.gz").write_bytes(gzip.compress(AZURE.replace("\n", "\r\n").encode()))
     assert read_trace(str(tmp_path / "trace.gz")) == read_trace(str(tmp_path / "trace"))
+
+
+@pytest.mark.parametrize("text", [AZURE, MOONCAKE, BURST])
+def test_a_trace_may_come_through_a_pipe(tmp_path: Path, text: str) -> None:
+    (tmp_path / "trace").write_text(text)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writing = threading.Thread(target=pipe.write_text, args=(text,), daemon=True)
+    writing.start()
+    found: list[list[Row]] = []
+    reading = threading.Thread(target=lambda: found.append(read_trace(str(pipe))), daemon=True)  # the second time it would wait for ever
+    reading.start()
+    reading.join(20)
+    assert found == [read_trace(str(tmp_path / "trace"))]
 
 
 def test_requests_beyond_a_models_context_are_left_out_and_told(tmp_path: Path) -> None:

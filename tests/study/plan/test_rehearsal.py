@@ -111,6 +111,7 @@ def test_a_replica_that_nobody_was_sent_to_counts() -> None:
     assert [len(own) for own in placed(play)] == [LEAST_REQUESTS, 0, 0] and list(map(peak, placed(play))) == [1, 0, 0]
 
 
+@pytest.mark.usefixtures("few_requests")
 def test_a_policy_that_is_asked_for_is_obeyed_by_every_row_that_is_played(ask: Any) -> None:
     rows = ask("llama-2-7b", "l4", rate=8.0, input=200, output=50, routing="prefix", quant=("none",), kv_dtype=("auto",))
     assert {row.predicted_by for row in rows} == {"twin", "arithmetic"}
@@ -121,6 +122,7 @@ def test_a_policy_that_is_asked_for_is_obeyed_by_every_row_that_is_played(ask: A
     assert not any(row.routing_told for row in plain)
 
 
+@pytest.mark.usefixtures("few_requests")
 def test_rows_tell_how_requests_were_routed(ask: Any, tmp_path: Path) -> None:
     trace = tmp_path / "shared.jsonl"
     trace.write_text("".join(json.dumps(

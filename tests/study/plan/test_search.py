@@ -22,7 +22,8 @@ STEADY = {"batch": 1, "input": 512, "output": 128}
 
 
 def test_the_best_comes_first_and_every_row_has_a_reason(ask: Ask) -> None:
-    rows = ask("llama-3-8b", "h100-sxm,l4,l40s", rate=10.0, input=1000, output=200, slo="ttft=1s,tpot=30ms", simulate=False)
+    rows = ask("llama-3-8b", "h100-sxm,l4,l40s", rate=10.0, input=1000, output=200, slo="ttft=1s,tpot=30ms",
+               kv_dtype=("auto",), simulate=False)
     assert rows == sorted(rows, key=rank) and all(row.reason for row in rows)
     assert {row.hardware for row in rows} == {"h100-sxm", "l4", "l40s"} and rows[0].meets_slo and rows[0].pareto
     assert any(not row.meets_slo for row in rows if row.fits) or any(not row.fits for row in rows)
@@ -145,7 +146,7 @@ def test_an_objective_that_no_number_of_replicas_keeps_asks_for_no_thousand_of_t
 def test_layouts_are_those_that_heads_layers_and_devices_allow(ask: Ask) -> None:
     rows = ask("qwen2.5-7b", "h100-sxm", max_devices=8, **STEADY)  # 28 heads
     assert {row.tensor_parallel for row in rows} == {1, 2, 4} and max(row.devices for row in rows) == 8
-    with pytest.raises(UsageError, match="parallel 7 does not divide .* 28 heads, 4 of keys and values, evenly: give one of 1, 2, 4, 28$"):
+    with pytest.raises(UsageError, match="parallel 7 does not divide .* 28 heads, 4 of keys and values, evenly: give one of 1, 2, 4$"):
         ask("qwen2.5-7b", "h100-sxm", max_devices=8, tensor_parallel="7", **STEADY)
     only = ask("llama-3-70b", "h100-sxm", tensor_parallel="4,8", pipeline_parallel="1", **STEADY)
     assert {(row.tensor_parallel, row.pipeline_parallel) for row in only} == {(4, 1), (8, 1)}
@@ -232,6 +233,7 @@ def test_as_many_at_once_as_pay_and_why_no_more(ask: Ask) -> None:
     assert bound.batch < row.batch and f"with {2 * bound.batch:,} at once tpot is" in bound.batch_told
 
 
+@pytest.mark.usefixtures("few_requests")
 def test_at_a_rate_no_more_seats_than_are_ever_taken(ask: Ask) -> None:
     row = ask("llama-3.2-1b", "h100-sxm", rate=4.0, input=200, output=200, prefill_split=False, simulate=False)[0]
     assert row.running == pytest.approx(4 * row.e2e_s / row.replicas, rel=0.01)  # Little's law

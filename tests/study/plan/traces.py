@@ -3,7 +3,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-COUNT = 400
+COUNT = 200
 
 
 def in_bursts(file: Path) -> str:

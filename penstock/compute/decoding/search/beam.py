@@ -8,6 +8,32 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Path:
+    """An output: its last token, and the path to it. Outputs share what they begin with."""
+
+    before: "Path | None" = None  # None: it is empty
+    token: int = -1
+    logprob: float = 0.0  # of the token
+    cumulative_logprob: float = 0.0
+    length: int = 0
+
+    def in_order(self) -> "list[Path]":
+        """The paths to each of its tokens."""
+        found, at = [], self
+        while at.before is not None:
+            found.append(at)
+            at = at.before
+        return found[::-1]
+
+    def num_apart(self, other: "Path") -> int:
+        """How many of its last tokens it does not share with a path of the same length."""
+        num, one = 0, self
+        while one is not other and one.before is not None and other.before is not None:
+            num, one, other = num + 1, one.before, other.before
+        return num
+
+
 @dataclass(frozen=True, slots=True)
 class Fork:
     """A live hypothesis of the next step: this step's hypothesis number `parent`, extended by `token`."""
@@ -20,14 +46,22 @@ class Fork:
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """A hypothesis that has ended. `tokens`: its output, including the token that ended it."""
+    """A hypothesis that has ended."""
 
-    tokens: tuple[int, ...]
-    logprobs: tuple[float, ...]  # one per token
-    cumulative_logprob: float
+    path: Path
     score: float
     finish_reason: str  # stop, length
     parent: int  # the step's live hypothesis that it extends
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """Its output, including the token that ended it."""
+        return tuple([at.token for at in self.path.in_order()])
+
+    @property
+    def logprobs(self) -> tuple[float, ...]:
+        """One per token."""
+        return tuple([at.logprob for at in self.path.in_order()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +71,6 @@ class Step:
     forks: tuple[Fork, ...]
     finished: tuple[Hypothesis, ...]
     done: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Live:
-    tokens: tuple[int, ...] = ()
-    logprobs: tuple[float, ...] = ()
-    cumulative_logprob: float = 0.0
 
 
 class BeamSearch:
@@ -63,8 +90,13 @@ class BeamSearch:
         self._stop_ids = stop_ids
         self._length_penalty = length_penalty
         self._early_stopping = early_stopping
-        self._live: tuple[_Live, ...] = (_Live(),)
+        self._live: tuple[Path, ...] = (Path(),)
         self._ended: list[Hypothesis] = []  # the best `beam_width`, best first
+
+    @property
+    def live(self) -> tuple[Path, ...]:
+        """The live hypotheses: after a step its forks."""
+        return self._live
 
     def advance(self, candidates: Sequence[Sequence[tuple[int, float]]]) -> Step:
         """`candidates[i]`: the likeliest next tokens of live hypothesis i (fork i of the last step) with their log-probabilities;
@@ -113,7 +145,7 @@ class BeamSearch:
         """The forks that live on, and the hypotheses that end."""
         live: list[Fork] = []
         ended: list[Hypothesis] = []
-        length = len(self._live[0].tokens) + 1
+        length = self._live[0].length + 1
         for place, fork in enumerate(ranked):
             stopped = fork.token in self._stop_ids
             if not stopped and length < self._max_tokens:
@@ -124,14 +156,14 @@ class BeamSearch:
 
     def _hypothesis(self, fork: Fork, finish_reason: str) -> Hypothesis:
         ended = self._extended(fork)
-        return Hypothesis(ended.tokens, ended.logprobs, ended.cumulative_logprob, self._score(ended), finish_reason, fork.parent)
+        return Hypothesis(ended, self._score(ended), finish_reason, fork.parent)
 
-    def _extended(self, fork: Fork) -> _Live:
+    def _extended(self, fork: Fork) -> Path:
         parent = self._live[fork.parent]
-        return _Live((*parent.tokens, fork.token), (*parent.logprobs, fork.logprob), fork.cumulative_logprob)
+        return Path(parent, fork.token, fork.logprob, fork.cumulative_logprob, parent.length + 1)
 
-    def _score(self, hypothesis: _Live) -> float:
-        return hypothesis.cumulative_logprob / float(len(hypothesis.tokens) ** self._length_penalty)
+    def _score(self, path: Path) -> float:
+        return path.cumulative_logprob / float(path.length**self._length_penalty)
 
     def _can_stop(self) -> bool:
         """Whether the search is done although some hypotheses are live."""

@@ -4,7 +4,7 @@ The layouts are ggml's (ggml-common.h), with QK_K = 256. Each weight is value * 
 the sum; a scale of the K types is the float32 product of the block's factor and the group's scale. So `Codes` holds all of them exactly.
 """
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -67,7 +67,7 @@ def codes(kind: Format, rows: Array) -> Codes:
 @cache
 def coding(kind: Format) -> Coding:
     """Of every matrix of a quantized type."""
-    return codes(kind, np.empty((0, kind.block_bytes), np.uint8)).coding
+    return replace(codes(kind, np.empty((0, kind.block_bytes), np.uint8)).coding, block=kind.block)
 
 
 def dequantize(kind: Format, rows: Array) -> Array:

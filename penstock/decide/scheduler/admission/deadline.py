@@ -16,6 +16,7 @@ from math import inf
 from penstock.core.errors import OverloadedError, RequestError, UsageError
 from penstock.core.needs import Needs
 from penstock.core.types import Seq
+from penstock.decide.scheduler.admission.again import Again, Refused
 from penstock.decide.scheduler.admission.contract import Late
 from penstock.decide.scheduler.costs import StepCosts
 from penstock.decide.scheduler.forecast import Forecast, Load
@@ -72,7 +73,7 @@ class Deadline:
             if goes != place and self._first_late(load, *without(goes, prompts, latest_s)) is None:
                 self._gives_way.add(prompts[goes].seq.seq_id)
                 return None
-        return Late(seq, None if self._defers else self._refusal(load, prompts, place))
+        return Late(seq, None if self._defers else self._refusal(load, prompts, place, live))
 
     def overtaken(self, live: Live, now: float) -> list[Late]:
         lost = {claim.seq.seq_id: claim for claim in live.waiting.hopeless(now) if claim.seq.first_scheduled_s is None}
@@ -83,11 +84,11 @@ class Deadline:
             return [Late(claim.seq, None) for claim in lost.values()]
         load = live.load(now)
         forecast = Forecast(self._costs, load, self._reserve)
-        forecast.serve([claim for claim in load.prompts if claim.seq.seq_id not in lost])
+        others = [claim for claim in load.prompts if claim.seq.seq_id not in lost]
         found = []
         for claim in lost.values():
             allowed_s = self._latest_s(claim) - claim.seq.arrival_s
-            retry_s = self._retry_s(load, forecast.first_token_s(claim, ()) - now - allowed_s)
+            retry_s = Again(others, forecast.copied(), load, live).after_s(Refused(claim, allowed_s, self._delay_s))
             why = gave_way_to if claim.seq.seq_id in gives_way and now <= claim.hopeless_s else overtaken_by
             found.append(Late(claim.seq, refusal(why(now - claim.seq.arrival_s), retry_s)))
         return found
@@ -99,14 +100,13 @@ class Deadline:
         """The place of the first sequence whose first token would be late."""
         return next((at for at, first_s in enumerate(self._first_tokens_s(load, prompts)) if first_s > latest_s[at]), None)
 
-    def _refusal(self, load: Load, prompts: Sequence[Claim], place: int) -> OverloadedError:
-        claim, behind = prompts[place], prompts[place + 1 :]
-        forecast = Forecast(self._costs, load, self._reserve)
-        forecast.serve(prompts[:place])
+    def _refusal(self, load: Load, prompts: Sequence[Claim], place: int, live: Live) -> OverloadedError:
+        claim, ahead, behind = prompts[place], prompts[:place], prompts[place + 1 :]
+        base = Forecast(self._costs, load, self._reserve)
+        forecast = base.copied()
+        forecast.serve(ahead)
         first_s, latest_s = forecast.first_token_s(claim, behind), self._latest_s(claim)
-        forecast.serve(behind)
-        last_s = max(first_s, forecast.first_token_s(claim, ()))  # wherever it would stand
-        retry_s = self._retry_s(load, last_s - latest_s)
+        retry_s = Again([*ahead, *behind], base, load, live).after_s(Refused(claim, latest_s - claim.seq.arrival_s, self._delay_s))
         if first_s <= latest_s:
             return refusal(f"it takes {told(claim.work_s)} of machine time, and would make cheaper requests late", retry_s)
         soon, wanted = told(first_s - claim.seq.arrival_s), told(latest_s - claim.seq.arrival_s)
@@ -116,10 +116,15 @@ class Deadline:
             kept = f", what an end within {told(claim.seq.e2e_slo_s or 0.0)} leaves for it{reserve}"
         return refusal(f"its first token would come after {soon}, and should come within {wanted}{kept}", retry_s)
 
+    @property
+    def _delay_s(self) -> float:
+        """From an arrival to here, at least."""
+        return min(self._delays_s) if len(self._delays_s) > 1 else 0.0
+
     def _check_alone(self, claim: Claim) -> None:
         """Raises RequestError for objectives that are too tight for any load."""
         seq, planned = claim.seq, 1 - self._reserve
-        delay_s = min(self._delays_s) if len(self._delays_s) > 1 else 0.0
+        delay_s = self._delay_s
         first_s, allowed_s = (delay_s + claim.prompt_s) / planned, claim.due_s - seq.arrival_s
         step_s, more = self._costs.step_s(1, seq.max_len) / planned, seq.max_len - seq.num_prompt - 1
         if seq.e2e_slo_s is not None:
@@ -139,11 +144,6 @@ class Deadline:
     def _latest_s(self, claim: Claim) -> float:
         """The latest time for which its first token may be forecast."""
         return claim.seq.arrival_s + (1 - self._reserve) * (claim.due_s - claim.seq.arrival_s)
-
-    def _retry_s(self, load: Load, late_s: float) -> float:
-        """When a request like one that would be late by this much should be sent again. If it comes that much later, it meets its objective
-        behind the queue as it is now. No request is admitted before the step that begins now has ended."""
-        return max(late_s, Forecast(self._costs, load, self._reserve).next_step_s(load.prompts))
 
 
 def costliest(prompts: Sequence[Claim], new: int) -> int:

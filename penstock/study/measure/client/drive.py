@@ -8,9 +8,9 @@ from typing import Any
 
 from penstock.core.errors import PenstockError, RequestError
 from penstock.study.digits import rounded_down
-from penstock.study.measure.client.openai import TOO_LONG, Ask
+from penstock.study.measure.client.openai import TOO_LONG, Ask, Wish
 from penstock.study.measure.client.target import Stopwatch, Target
-from penstock.study.measure.load import Session, num_tokens
+from penstock.study.measure.load import Session, Turn, num_tokens
 from penstock.study.measure.samples import Sample
 
 DEPTH = 4096  # requests that are prepared ahead
@@ -106,7 +106,7 @@ class Ahead:
                 return error
             if error.code != TOO_LONG or session.at_s is None:
                 raise
-            told = shorter(session, self._target.max_model_len, self._target.output_of(session.turns[0].num_output))
+            told = shorter(session, self._target.max_model_len, output_of(self._target.wish, session.turns[0]))
             raise RequestError(f"{error}; {told}", error.param, error.status, error.code) from None
 
     def fill_all(self, users: int | None) -> None:
@@ -151,6 +151,11 @@ class Ahead:
 def first_ask(session: Session) -> Ask:
     turn = session.turns[0]
     return Ask(turn.prompt, turn.messages, turn.num_prompt, turn.num_output)
+
+
+def output_of(wish: Wish, turn: Turn) -> int | None:
+    """Tokens that are asked for; None where the model ends the answer."""
+    return wish.output_of(turn.num_output, chat=turn.prompt is None)
 
 
 class Lag:
@@ -261,7 +266,7 @@ class Driver:
                 due_s = self._watch() + turn.wait_s
                 prepared = self._prepared(Ask(None, tuple(history), None, turn.num_output))
                 await asyncio.sleep(max(0.0, due_s - self._watch()))
-            wanted = self._target.output_of(turn.num_output)
+            wanted = None if self._target.wish.chooses else output_of(self._target.wish, turn)
             sample = Sample(len(self.samples), due_s, number, num_prompt=turn.num_prompt, wanted_output=wanted)
             self.samples.append(sample)
             goes_on = number + 1 < len(ready.session.turns)

@@ -29,13 +29,12 @@ from penstock.serve.engine.requests import Delta, Request, Usage
 from penstock.serve.engine.state import make_ledger, state_of
 from penstock.serve.run import utilization
 from penstock.study.measure.client.drive import Ahead, Driver, Extent
-from penstock.study.measure.client.openai import Answer, Ask, Wish
+from penstock.study.measure.client.openai import CHOOSING, Answer, Ask, Wish
 from penstock.study.measure.client.target import Stopwatch
 from penstock.study.measure.load import Session
 from penstock.study.measure.samples import Sample
 
 NO_LIMIT = 1 << 30  # requests that may wait: who drives the load sees them wait
-CHOOSING = {"best_of": 1, "scorer": None, "self_consistency": None}  # fields that ask for a choice, and the value that asks for none
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,7 @@ class Inside:
     def __init__(self, inner: Inner, watch: Stopwatch, wish: Wish) -> None:
         """The wish's further fields are those of SamplingParams. Raises UsageError for another one."""
         check_names(wish.more)
-        self._inner, self._watch, self._wish = inner, watch, wish
+        self.wish, self._inner, self._watch = wish, inner, watch
         self._more = with_recommended(inner.built.sampling_defaults, wish.more)
         self._numbers = itertools.count()
 
@@ -86,12 +85,9 @@ class Inside:
     def max_model_len(self) -> int | None:
         return self._inner.built.engine.facts.max_model_len
 
-    def output_of(self, num_output: int | None) -> int | None:
-        return self._wish.output_of(num_output)
-
     def prepare(self, ask: Ask) -> Request:
-        built, slo = self._inner.built, self._wish.objectives
-        given = {"ignore_eos": self._wish.ignore_eos and ask.num_output is not None, **self._more}
+        built, slo = self._inner.built, self.wish.objectives
+        given = {"ignore_eos": self.wish.ignore_eos and ask.num_output is not None, **self._more}
         params = sampling(given, ask.num_output, built.spec.vocab_size)
         check_bounded(slo, params.max_tokens)
         request = Request(f"bench-{next(self._numbers)}", self._ids(ask), params,
@@ -130,6 +126,8 @@ class Inside:
         if delta.usage is not None:
             sample.num_output, sample.num_cached = delta.usage.completion_tokens, delta.usage.cached_tokens
             metrics.on_request(sample.finish_reason or "stop", delta.usage, now_s - sent_s)
+            if progress.request.is_open:
+                metrics.on_open()
             if progress.request.has_objectives:
                 metrics.on_objectives(progress.kept(sent_s, now_s, delta.usage.completion_tokens))
 
@@ -140,7 +138,7 @@ class Inside:
         return await asyncio.to_thread(state_of, self._inner.built, self._inner.ledger)
 
     def notes(self) -> list[str]:
-        served = not self._wish.objectives or times_steps(self._inner.built.resolved.engine)
+        served = not self.wish.objectives or times_steps(self._inner.built.resolved.engine)
         return [] if served else ["requests carried the SLO, but nothing was done to keep it: this engine runs without --order deadline"]
 
     async def lost(self) -> str | None:

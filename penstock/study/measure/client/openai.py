@@ -12,6 +12,8 @@ from penstock.study.measure.samples import Sample
 COMPLETIONS, CHAT = "/completions", "/chat/completions"
 REASONING = ("reasoning_content", "reasoning")  # fields that hold what the model thinks, on servers that part it
 THINK, THOUGHT = "<think>", "</think>"  # on servers that do not
+LENGTH, CHAT_LENGTH = "max_tokens", "max_completion_tokens"  # fields of an answer's length: of both endpoints, and of chat, where it counts
+CHOOSING = {"best_of": 1, "scorer": None, "self_consistency": None}  # fields that ask for a choice, and the value that asks for none
 TOO_LONG = "context_length_exceeded"  # the code of an error
 DONE = b"[DONE]"
 decode = json.JSONDecoder().raw_decode  # half the time of json.loads, which looks for encodings and white space first
@@ -29,13 +31,20 @@ class Wish:
 
     def __post_init__(self) -> None:
         """Raises UsageError for a field that makes times say nothing."""
-        if self.more.get("n", 1) != 1:
-            raise UsageError(f"--body n={self.more['n']} asks for several answers in one, which TPOT is not defined for: leave n out")
+        if (num := self.more.get("n")) not in (None, 1):
+            raise UsageError(f"--body n={num} asks for several answers in one, which TPOT is not defined for: leave n out")
 
-    def output_of(self, num_output: int | None) -> int | None:
+    def output_of(self, num_output: int | None, chat: bool) -> int | None:
         """Tokens of an answer that a dataset has of this length: a further field comes before that. None where that is no length."""
-        told = self.more.get("max_tokens", num_output)
+        told = self.more.get(LENGTH, num_output)
+        if chat and self.more.get(CHAT_LENGTH) is not None:
+            told = self.more[CHAT_LENGTH]
         return told if type(told) is int and told > 0 else None
+
+    @property
+    def chooses(self) -> bool:
+        """Whether several answers are made for each that comes: servers may count the tokens of all."""
+        return any(self.more.get(name) not in (None, harmless) for name, harmless in CHOOSING.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +57,12 @@ class Ask:
     num_output: int | None = None
 
     @property
+    def chat(self) -> bool:
+        return self.prompt is None
+
+    @property
     def path(self) -> str:
-        return COMPLETIONS if self.prompt is not None else CHAT
+        return CHAT if self.chat else COMPLETIONS
 
 
 def body_of(ask: Ask, wish: Wish) -> bytes:
@@ -59,7 +72,8 @@ def body_of(ask: Ask, wish: Wish) -> bytes:
     else:
         told["messages"] = ask.messages
     if ask.num_output is not None:
-        told["max_tokens"] = ask.num_output
+        if not ask.chat or wish.more.get(CHAT_LENGTH) is None:  # servers refuse two lengths
+            told[LENGTH] = ask.num_output
         if wish.ignore_eos:
             told["ignore_eos"] = True
     if wish.stream:

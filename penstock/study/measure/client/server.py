@@ -1,6 +1,7 @@
 """A server that speaks OpenAI's HTTP API, as a target."""
 import asyncio
 import json
+import os
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,6 +21,7 @@ FETCH_S = 10.0
 MAX_CHAR = 0xFF  # of a header: latin-1
 JSON = {"Content-Type": "application/json"}
 NO_LIST = (404, 405, 501)  # what servers without a list of models answer
+KEY = "OPENAI_API_KEY"  # in the environment
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +36,24 @@ class Access:
     ahead: bool = False
 
     def __post_init__(self) -> None:
-        """Raises UsageError for what a header cannot hold."""
+        """Raises UsageError for a key that is none, and for what a header cannot hold."""
+        if not all(key.strip() for key in self.keys):
+            raise UsageError("--api-key is empty: give a key, or leave it out")
         for option, texts in (("--api-key", self.keys), ("--header", (*self.headers, *self.headers.values()))):
             if strange := [char for text in texts for char in text if not char.isprintable() or ord(char) > MAX_CHAR]:
                 raise UsageError(f"{option} has {strange[0]!r}, which a header of HTTP cannot hold")
 
 
+def keys_of(given: Sequence[str], environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Those that are given; else the environment's, where an empty one is none."""
+    own = environ.get(KEY, "")
+    return tuple(given) or ((own,) if own.strip() else ())
+
+
 class Server:
     def __init__(self, access: Access, wish: Wish, connect: Connect, watch: Stopwatch, max_model_len: int | None = None) -> None:
         """`max_model_len`: tokens of a prompt and its answer that the server takes at most, where it says so."""
-        self._access, self._wish, self._watch = access, wish, watch
+        self.wish, self._access, self._watch = wish, access, watch
         self.max_model_len = max_model_len
         self._connections = Connections(connect, watch, access.ahead)
         self._count = 0
@@ -54,16 +64,13 @@ class Server:
     def url(self) -> str:
         return self._access.address.url
 
-    def output_of(self, num_output: int | None) -> int | None:
-        return self._wish.output_of(num_output)
-
     def prepare(self, ask: Ask) -> bytes:
         """The request's bytes. Raises RequestError for one that the server's context does not hold."""
-        check_length(replace(ask, num_output=self.output_of(ask.num_output)), self.max_model_len)
+        check_length(replace(ask, num_output=self.wish.output_of(ask.num_output, ask.chat)), self.max_model_len)
         keys = self._access.keys
         key = keys[self._count % len(keys)] if keys else None
         self._count += 1
-        path, body = self._access.address.base + ask.path, body_of(ask, self._wish)
+        path, body = self._access.address.base + ask.path, body_of(ask, self.wish)
         return request_bytes("POST", path, self._headers(key, JSON, self._told), body)
 
     async def send(self, prepared: Any, sample: Sample, keep_text: bool = False) -> str:

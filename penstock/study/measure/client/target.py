@@ -2,7 +2,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from penstock.study.measure.client.openai import Ask
+from penstock.study.measure.client.openai import Ask, Wish
 from penstock.study.measure.samples import Sample
 
 
@@ -30,8 +30,9 @@ class Target(Protocol):
         """Tokens of a prompt and its answer that it takes at most; None where that is not known."""
         ...
 
-    def output_of(self, num_output: int | None) -> int | None:
-        """Tokens of an answer that it asks for, where a dataset has one of this length; None where it leaves the end to the model."""
+    @property
+    def wish(self) -> Wish:
+        """What it asks for with every request."""
         ...
 
     def prepare(self, ask: Ask) -> Any:

@@ -1,4 +1,4 @@
-"""What is asked: the contract is `Dataset` in ../load.py."""
+"""What is asked: the contract is `Source` in ../load.py."""
 from penstock.core.registry import Table
 
 TABLE = Table("dataset", {

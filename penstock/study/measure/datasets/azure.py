@@ -17,11 +17,11 @@ class Azure(Recorded):
         super().__init__(read(options.path), options, writer, seed)
 
 
-def read(path: str) -> list[Row]:
-    """Raises UsageError for another kind of file."""
+def read(path: str, text: str | None = None) -> list[Row]:
+    """`text`: of the file, where it was read already. Raises UsageError for another kind of file."""
     return in_order([
         Row(seconds(stamp, at), whole(context, COLUMNS[1], at), whole(generated, COLUMNS[2], at))
-        for at, (stamp, context, generated) in table(path, "azure", COLUMNS)
+        for at, (stamp, context, generated) in table(path, "azure", COLUMNS, text)
     ])
 
 

@@ -18,11 +18,11 @@ class BurstGpt(Recorded):
         super().__init__(read(options.path), options, writer, seed)
 
 
-def read(path: str) -> list[Row]:
-    """Raises UsageError for another kind of file."""
+def read(path: str, text: str | None = None) -> list[Row]:
+    """`text`: of the file, where it was read already. Raises UsageError for another kind of file."""
     return in_order([
         Row(seconds(stamp, at), whole(asked, COLUMNS[1], at), whole(answered, COLUMNS[2], at))
-        for at, (stamp, asked, answered) in table(path, "burstgpt", COLUMNS)
+        for at, (stamp, asked, answered) in table(path, "burstgpt", COLUMNS, text)
     ])
 
 

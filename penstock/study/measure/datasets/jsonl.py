@@ -1,6 +1,6 @@
 """A file with a JSON object a line: a `prompt` (text or token ids), `messages`, or `turns` (what a user says, one after the other).
 
-`max_tokens` of a line is the length of its answer, else the option `output` is.
+`max_tokens` of a line, or `max_completion_tokens`, is the length of its answer, else the option `output` is.
 """
 import gzip
 import io
@@ -14,6 +14,7 @@ from typing import Any
 from penstock.core.errors import UsageError
 from penstock.study.measure.load import Session, Turn, Writer
 
+LENGTHS = ("max_tokens", "max_completion_tokens")  # one length, by its old name and by chat's
 KINDS = "prompt (a string or token ids), messages (role and content) or turns (strings)"
 GZIP = b"\x1f\x8b"  # what a gzipped file begins with
 
@@ -28,15 +29,20 @@ class Jsonl:
     Options = JsonlOptions
     has_times = False
 
-    def __init__(self, options: JsonlOptions, writer: Writer, seed: str) -> None:
+    def __init__(self, options: JsonlOptions, writer: Writer, seed: str, lines: "Lines | None" = None) -> None:
+        """`lines`: of the file, where there are any already."""
         if options.output < 1:
             raise UsageError(f"jsonl: output must be at least 1, not {options.output}")
         self._options = options
         self._writer = writer
+        self._lines = Lines(options.path, "jsonl") if lines is None else lines
 
     def sessions(self) -> Iterator[Session]:
-        for at, told in json_lines(self._options.path, "jsonl"):
+        for at, told in self._lines:
             yield Session(self._turns(told, at))
+
+    def anew(self, writer: Writer, seed: str) -> "Jsonl":
+        return Jsonl(self._options, writer, seed, self._lines)
 
     def notes(self) -> list[str]:
         return []
@@ -45,9 +51,7 @@ class Jsonl:
         given = [name for name in ("prompt", "messages", "turns") if isinstance(told, dict) and name in told]
         if len(given) != 1:
             raise UsageError(f"{at}: a line has one of {KINDS}, not {', '.join(given) or 'none'}")
-        num_output = told.get("max_tokens", self._options.output)
-        if isinstance(num_output, bool) or not isinstance(num_output, int) or num_output < 1:
-            raise UsageError(f"{at}: max_tokens must be a whole number from 1 on, not {num_output!r}")
+        num_output = self._length(told, at)
         value = told[given[0]]
         if given == ["prompt"]:
             return (self._completion(value, num_output, at),)
@@ -56,6 +60,15 @@ class Jsonl:
         if not isinstance(value, list) or not value or not all(isinstance(each, str) for each in value):
             raise UsageError(f"{at}: turns are a list of strings, not {value!r:.60}")
         return tuple(Turn(messages=({"role": "user", "content": each},), num_output=num_output) for each in value)
+
+    def _length(self, told: dict[str, Any], at: str) -> int:
+        lengths = {name: told[name] for name in LENGTHS if name in told}
+        for name, value in lengths.items():
+            if type(value) is not int or value < 1:
+                raise UsageError(f"{at}: {name} must be a whole number from 1 on, not {value!r}")
+        if len(set(lengths.values())) > 1:
+            raise UsageError(f"{at}: {' and '.join(f'{name} = {value}' for name, value in lengths.items())} differ: give one of them")
+        return next(iter(lengths.values()), self._options.output)
 
     def _completion(self, prompt: Any, num_output: int, at: str) -> Turn:
         if isinstance(prompt, str) and prompt:
@@ -91,16 +104,30 @@ def read_text(path: str, owner: str) -> str:
         raise UsageError(f"{owner}: {path} is not text in UTF-8") from None
 
 
-def json_lines(path: str, owner: str) -> Iterator[tuple[str, Any]]:
-    """(where it stands, value) of each line that is not empty. Raises UsageError for a line that is not JSON, or a file without any."""
-    found = False
-    for number, line in enumerate(read_text(path, owner).split("\n"), 1):  # not splitlines: JSON strings may hold U+2028
-        if not line.strip():
-            continue
-        try:
-            yield f"{path}:{number}", json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise UsageError(f"{path}:{number} is not JSON: {error}") from None
-        found = True
-    if not found:
-        raise UsageError(f"{owner}: {path} has no lines")
+class Lines:
+    """Those of a file of JSON that are not empty, as (where it stands, value). The file is read once, when the first line is wanted."""
+
+    def __init__(self, path: str, owner: str, text: str | None = None) -> None:
+        """`text`: of the file, where it was read already."""
+        self._path, self._owner = path, owner
+        self._lines = None if text is None else lines_of(text)
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        """Raises UsageError for a line that is not JSON, or a file without any."""
+        if self._lines is None:
+            self._lines = lines_of(read_text(self._path, self._owner))
+        found = False
+        for number, line in enumerate(self._lines, 1):
+            if not line.strip():
+                continue
+            try:
+                yield f"{self._path}:{number}", json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise UsageError(f"{self._path}:{number} is not JSON: {error}") from None
+            found = True
+        if not found:
+            raise UsageError(f"{self._owner}: {self._path} has no lines")
+
+
+def lines_of(text: str) -> list[str]:
+    return text.split("\n")  # not splitlines: JSON strings may hold U+2028

@@ -5,7 +5,7 @@ import math
 from typing import Any
 
 from penstock.core.errors import UsageError
-from penstock.study.measure.datasets.jsonl import json_lines
+from penstock.study.measure.datasets.jsonl import Lines
 from penstock.study.measure.datasets.traces import MOST, Recorded, Row, TraceOptions, in_order
 from penstock.study.measure.load import Writer
 
@@ -20,9 +20,9 @@ class Mooncake(Recorded):
         super().__init__(read(options.path), options, writer, seed)
 
 
-def read(path: str) -> list[Row]:
-    """Raises UsageError for another kind of file."""
-    return in_order([row(told, at) for at, told in json_lines(path, "mooncake")])
+def read(path: str, text: str | None = None) -> list[Row]:
+    """`text`: of the file, where it was read already. Raises UsageError for another kind of file."""
+    return in_order([row(told, at) for at, told in Lines(path, "mooncake", text)])
 
 
 def row(told: Any, at: str) -> Row:

@@ -5,12 +5,12 @@ one before was answered; what was answered then goes on as recorded, or as gener
 """
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from penstock.core.errors import UsageError
-from penstock.study.measure.datasets.jsonl import json_lines, messages_of, read_text
+from penstock.study.measure.datasets.jsonl import Lines, messages_of, read_text
 from penstock.study.measure.load import Session, Turn, Writer
 
 ROLES = {"human": "user", "user": "user", "gpt": "assistant", "chatgpt": "assistant", "assistant": "assistant", "bing": "assistant",
@@ -32,13 +32,17 @@ class ShareGpt:
     Options = ShareGptOptions
     has_times = False
 
-    def __init__(self, options: ShareGptOptions, writer: Writer, seed: str) -> None:
+    def __init__(
+        self, options: ShareGptOptions, writer: Writer, seed: str, recorded: Iterable[tuple[str, Any]] | None = None
+    ) -> None:
+        """`recorded`: conversations and where they stand, where they were read already."""
         if options.history not in HISTORIES:
             raise UsageError(f"sharegpt: history is {' or '.join(HISTORIES)}, not {options.history!r}")
         if options.turns < 0 or options.output < 1 or options.max_output < 0 or not 0 <= options.wait < math.inf:
             raise UsageError("sharegpt: turns, max_output and wait must be 0 or more and finite, output 1 or more")
         self._options = options
         self._writer = writer
+        self._recorded = recorded
         self._skipped = 0
         self._uncounted = False
 
@@ -64,16 +68,13 @@ class ShareGpt:
             said.append(f"answers have {self._options.output} tokens, because without --tokenizer the recorded ones cannot be counted")
         return said
 
-    def _conversations(self) -> Iterator[tuple[str, Any]]:
-        path = self._options.path
-        if not read_text(path, "sharegpt").lstrip().startswith("["):
-            yield from json_lines(path, "sharegpt")
-            return
-        try:
-            listed = json.loads(read_text(path, "sharegpt"))
-        except (ValueError, RecursionError) as error:
-            raise UsageError(f"{path} is not JSON: {error}") from None
-        yield from ((f"{path}, conversation {number}", told) for number, told in enumerate(listed, 1))
+    def anew(self, writer: Writer, seed: str) -> "ShareGpt":
+        return ShareGpt(self._options, writer, seed, self._conversations())
+
+    def _conversations(self) -> Iterable[tuple[str, Any]]:
+        if self._recorded is None:
+            self._recorded = conversations(self._options.path)
+        return self._recorded
 
     def _turns(self, said: list[dict[str, str]]) -> Iterator[Turn]:
         """What stands before an answer, and the answer; what nobody answered is not sent."""
@@ -95,6 +96,18 @@ class ShareGpt:
         self._uncounted |= counted is None
         length = max(1, self._options.output if counted is None else counted - (added or 0))
         return min(length, self._options.max_output) if self._options.max_output else length
+
+
+def conversations(path: str) -> Iterable[tuple[str, Any]]:
+    """(where it stands, what is there) of each. Raises UsageError for a file that cannot be read."""
+    text = read_text(path, "sharegpt")
+    if not text.lstrip().startswith("["):
+        return Lines(path, "sharegpt", text)
+    try:
+        listed = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is not JSON: {error}") from None
+    return [(f"{path}, conversation {number}", told) for number, told in enumerate(listed, 1)]
 
 
 def messages(told: Any, at: str) -> list[dict[str, str]]:

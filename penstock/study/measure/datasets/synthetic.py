@@ -50,6 +50,9 @@ class Synthetic:
             yield Session((Turn(self._writer.write(parts), num_prompt=num_prompt, num_output=num_output),))
             number += 1
 
+    def anew(self, writer: Writer, seed: str) -> "Synthetic":
+        return Synthetic(self._options, writer, seed)
+
     def notes(self) -> list[str]:
         return []
 

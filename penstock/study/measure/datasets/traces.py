@@ -113,6 +113,9 @@ class Recorded:
             raise UsageError(f"{self._options.path} has no requests" + (f" but those that are left out: {told}" if told else ""))
         return itertools.chain([first], found)
 
+    def anew(self, writer: Writer, seed: str) -> "Recorded":
+        return Recorded(self._rows, self._options, writer, seed)
+
     def notes(self) -> list[str]:
         told = self._left.told()
         return [f"requests of the trace that were left out: {', '.join(told)}"] if told else []
@@ -127,9 +130,10 @@ def check(options: TraceOptions) -> None:
             raise UsageError(f"{name} of a trace must be 0 or more and finite, not {value:g}")
 
 
-def table(path: str, owner: str, columns: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """(where it stands, these columns' fields) of each line of a CSV file with a head. Raises UsageError where a column is missing."""
-    reader = csv.DictReader(io.StringIO(read_text(path, owner)))
+def table(path: str, owner: str, columns: Sequence[str], text: str | None = None) -> Iterator[tuple[str, list[str]]]:
+    """(where it stands, these columns' fields) of each line of a CSV file with a head. `text`: of the file, where it was read already.
+    Raises UsageError where a column is missing."""
+    reader = csv.DictReader(io.StringIO(read_text(path, owner) if text is None else text))
     try:
         missing = [name for name in columns if name not in (reader.fieldnames or ())]
     except csv.Error as error:

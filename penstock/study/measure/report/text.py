@@ -130,7 +130,8 @@ def throughput(figures: Figures) -> Iterator[str]:
         yield f"{'per user':{LABEL}}{speed.at(50):,.1f} tokens/s, the slowest tenth below {speed.at(10):,.1f}"
     yield f"{'in flight':{LABEL}}{rates.mean_concurrency:.1f} on average, {rates.peak_concurrency} at most"
     if rates.tokens_per_chunk is not None and rates.tokens_per_chunk > 1.05:
-        yield f"{'':{LABEL}}an event held {rates.tokens_per_chunk:.2f} tokens: ITL is between events"
+        between = ": ITL is between events" if figures.latencies.itl.count else ""
+        yield f"{'':{LABEL}}an event held {rates.tokens_per_chunk:.2f} tokens{between}"
     good = figures.goodput
     if good is not None:
         yield (f"{'goodput':{LABEL}}{digits(good.requests_per_s, 3)} requests/s, {good.output_tokens_per_s:,.1f} output tokens/s within "

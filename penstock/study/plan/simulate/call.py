@@ -12,7 +12,8 @@ STRETCH = 1 << 24  # tokens of one seed at most
 @dataclass(frozen=True, slots=True)
 class Call:
     """Parts with the same first number share a prefix, as far as the shorter one goes. `after_s`: in a closed loop, from when a user is
-    answered until he asks this."""
+    answered until he asks this. `is_open`: no max_tokens was given, so that nobody knows that the answer ends after `num_output` tokens
+    before it does; else that was given."""
 
     at_s: float
     parts: tuple[range, ...]
@@ -22,6 +23,7 @@ class Call:
     e2e_slo_s: float | None = None
     priority: int = 0
     after_s: float = 0.0
+    is_open: bool = False
 
     @property
     def num_prompt(self) -> int:

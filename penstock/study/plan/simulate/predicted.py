@@ -1,18 +1,20 @@
 """A runner without a model: a step takes what a StepTimer says, on a virtual clock, and each end of a sequence gets a token."""
+from collections.abc import Mapping
+
 from penstock.core.clock import VirtualClock
 from penstock.core.types import PlannedSeq, SeqResult, StepPlan, StepResult
 from penstock.core.work import StepTimer, StepWork
 from penstock.study.plan.simulate.drafting import SimulatedDrafter
 
-TOKEN = 0  # what the model "says"
+TOKEN, END = 0, 1  # what the model "says"
 GOES_ON = (TOKEN,)
 
 
 class Predicted:
-    """`drafter` None: nothing is drafted."""
+    """`drafter` None: nothing is drafted. `lengths`: by seq_id, of answers that the model ends, in tokens."""
 
-    def __init__(self, timer: StepTimer, clock: VirtualClock, drafter: SimulatedDrafter | None = None) -> None:
-        self._timer, self._clock, self._drafter = timer, clock, drafter
+    def __init__(self, timer: StepTimer, clock: VirtualClock, drafter: SimulatedDrafter | None, lengths: Mapping[int, int]) -> None:
+        self._timer, self._clock, self._drafter, self._lengths = timer, clock, drafter, lengths
 
     def execute(self, plan: StepPlan) -> StepResult:
         work = work_of(plan.seqs)
@@ -20,19 +22,29 @@ class Predicted:
         if self._drafter is not None:
             return StepResult(plan.step_id, self._speculate(plan, seconds, self._drafter), seconds, work=work)
         self._clock.advance(seconds)
-        found = tuple([SeqResult(planned.seq_id, GOES_ON) if planned.samples else SeqResult(planned.seq_id) for planned in plan.seqs])
+        says = self._said if self._lengths else None
+        found = tuple([
+            SeqResult(planned.seq_id, GOES_ON if says is None else says(planned, 1)) if planned.samples else SeqResult(planned.seq_id)
+            for planned in plan.seqs])
         return StepResult(plan.step_id, found, seconds, work=work)
 
     def _speculate(self, plan: StepPlan, seconds: float, drafter: SimulatedDrafter) -> tuple[SeqResult, ...]:
         drafter.begin_step(plan, self._clock.now())
         self._clock.advance(seconds)
-        gained = {planned.seq_id: 1 + (drafter.verify(planned) if planned.num_drafts else 0) for planned in plan.seqs if planned.samples}
+        gained = {planned.seq_id: self._said(planned, 1 + (drafter.verify(planned) if planned.num_drafts else 0))
+                  for planned in plan.seqs if planned.samples}
         num_drafts, drafting_s = drafter.propose(plan)
         self._clock.advance(drafting_s)
         drafter.end_step(self._clock.now(), drafting_s, seconds)
         return tuple([
-            SeqResult(seq_id, GOES_ON * gained.get(seq_id, 0), drafts=GOES_ON * num_drafts.get(seq_id, 0))
+            SeqResult(seq_id, gained.get(seq_id, ()), drafts=GOES_ON * num_drafts.get(seq_id, 0))
             for seq_id in [planned.seq_id for planned in plan.seqs]])
+
+    def _said(self, planned: PlannedSeq, most: int) -> tuple[int, ...]:
+        """Up to so many tokens."""
+        length = self._lengths.get(planned.seq_id)
+        left = most + 1 if length is None else length - planned.num_output
+        return GOES_ON * most if most < left else (*GOES_ON * (left - 1), END)
 
 
 def work_of(seqs: tuple[PlannedSeq, ...]) -> StepWork:

@@ -17,14 +17,16 @@ from penstock.core.message import message
 from penstock.core.types import SamplingParams, Seq, SeqOutput, StepPlan, StepResult
 from penstock.core.work import StepTimer, StepWork
 from penstock.decide.routing.contract import Engines, Load, load_of
-from penstock.serve.engine.build import make_router, make_scheduler
+from penstock.serve.engine.build import make_router, make_scheduler, times_steps
 from penstock.study.measure.samples import Sample
-from penstock.study.plan.simulate.call import Call, shares_prefixes
+from penstock.study.plan.simulate.call import STRETCH, Call, shares_prefixes
 from penstock.study.plan.simulate.census import Census, summed
 from penstock.study.plan.simulate.drafting import ProposerModel, SimulatedDrafter, make_controller
 from penstock.study.plan.simulate.leap import Leap
 from penstock.study.plan.simulate.play import UNBOUNDED, Arrival, Bounds, Coming, play
-from penstock.study.plan.simulate.predicted import TOKEN, Predicted
+from penstock.study.plan.simulate.predicted import END, TOKEN, Predicted
+
+OPEN = SamplingParams(max_tokens=None)
 
 
 @cache
@@ -35,12 +37,14 @@ def answer_of(num_tokens: int) -> SamplingParams:
 @dataclass(frozen=True, slots=True)
 class Pace:
     """How long things take. `delay_s`: from when a client asks until the engine knows, and from a step until the client has its tokens.
-    `proposer`: how well drafts do, where the config proposes any. `extra`: what steps take beside their work."""
+    `proposer`: how well drafts do, where the config proposes any. `extra`: what steps take beside their work. `ended`: how many tokens open
+    answers had that ended before the first request comes, as far as the engine remembers them."""
 
     timer: StepTimer
     delay_s: float = 0.0
     proposer: ProposerModel | None = None
     extra: Extra = NOTHING
+    ended: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +119,26 @@ class Twin:
         self._clock = VirtualClock()
         self._pace = pace
         self._scheduler = make_scheduler(config, (config.kv_tokens or 0) // config.block_size, self._clock, pace.timer)
-        self._runner = Predicted(pace.timer, self._clock, make_drafter(config, pace))
+        self._longest = min(config.max_model_len or STRETCH, self._scheduler.kv.num_tokens + 1)
+        self._lengths: dict[int, int] = {}  # by seq_id: of open answers, in tokens
+        self._runner = Predicted(pace.timer, self._clock, make_drafter(config, pace), self._lengths)
         self._drafting = config.propose is not None
         self._inbox: deque[Arrival] = deque()  # what comes while a step is under way is seen after it
-        self._open: dict[int, tuple[Seq, Sample]] = {}
+        self._there: dict[int, tuple[Seq, Sample]] = {}
         self._under_way: _Step | None = None
         self._leaping: Leap | None = None
         self._known: Load | None = None  # as of the last begin, and what has come since
         self._before = 0  # rows of the last step
         self._come = 0  # requests that came while it was under way
+        if pace.ended and times_steps(config):
+            self._remember(pace.ended)
+
+    def _remember(self, lengths: Iterable[int]) -> None:
+        """Open answers of these lengths have ended."""
+        for number, length in enumerate(lengths, 1):
+            tokens = [TOKEN] * min(1 + length, self._longest)
+            self._scheduler.add(Seq(-number, tokens, 1, OPEN, len(tokens)))
+            self._scheduler.finish(-number, "stop")
 
     @property
     def census(self) -> Census:
@@ -139,7 +154,8 @@ class Twin:
         """As it could be told at this moment, which must not be before its last begin: of a step under way nothing is known."""
         if self._known is None:
             found = load_of(self._scheduler.seqs(), self._scheduler.num_running)
-            prompts, answers = (sum([getattr(each.call, name) for each in self._inbox]) for name in ("num_prompt", "num_output"))
+            prompts = sum([len(each.tokens) for each in self._inbox])
+            answers = sum([self._most_len(each) for each in self._inbox]) - prompts
             self._known = Load(
                 found.num_running, found.num_waiting + len(self._inbox), found.prompt_tokens + prompts, found.answer_tokens + answers)
         known, leap = self._known, self._leaping
@@ -187,18 +203,28 @@ class Twin:
 
     def _ask(self, arrival: Arrival, coming: Coming) -> None:
         call, sample = arrival.call, arrival.sample
+        params = OPEN if call.is_open else answer_of(call.num_output)
         seq = Seq(
-            sample.number, arrival.tokens, len(arrival.tokens), answer_of(call.num_output), len(arrival.tokens) + call.num_output,
-            arrival_s=arrival.at_s, priority=call.priority,
+            sample.number, arrival.tokens, len(arrival.tokens), params, self._most_len(arrival),
+            arrival_s=arrival.at_s, priority=call.priority, eos_token_ids=(END,),
             ttft_slo_s=call.ttft_slo_s, tpot_slo_s=call.tpot_slo_s, e2e_slo_s=call.e2e_slo_s)
         try:
             self._scheduler.add(seq)
         except OverloadedError as refusal:
             self._refuse(sample, refusal, coming)
-        else:
-            self._open[sample.number] = seq, sample
+            return
+        self._there[sample.number] = seq, sample
+        if call.is_open:
+            self._lengths[sample.number] = call.num_output
+
+    def _most_len(self, arrival: Arrival) -> int:
+        """Tokens of its prompt and its answer, as far as the engine knows."""
+        call, num_prompt = arrival.call, len(arrival.tokens)
+        known = num_prompt + call.num_output
+        return max(known, self._longest) if call.is_open else known
 
     def _refuse(self, sample: Sample, refusal: OverloadedError, coming: Coming) -> None:
+        self._lengths.pop(sample.number, None)
         at_s = self._clock.now() + self._pace.delay_s
         sample.fail(str(refusal), at_s)
         sample.status = refusal.status
@@ -212,13 +238,18 @@ class Twin:
         return self._pace.extra != NOTHING and (self._come > 0 or self._before > self._scheduler.num_running)
 
     def _steady_steps(self) -> int:
-        return 0 if self._drafting else self._scheduler.steady_steps()
+        if self._drafting:
+            return 0
+        if not self._lengths:
+            return self._scheduler.steady_steps()
+        ends = [length - self._there[number][0].num_output for number, length in self._lengths.items() if self._there[number][0].block_ids]
+        return self._scheduler.steady_steps(min(ends, default=STRETCH) - 1)
 
     def _step(self, coming: Coming) -> None:
         began = self._clock.now()
         plan = self._scheduler.schedule()
         for number, refusal in self._scheduler.refused.items():
-            self._refuse(self._open.pop(number)[1], refusal, coming)
+            self._refuse(self._there.pop(number)[1], refusal, coming)
         self._scheduler.refused.clear()
         if plan is None:  # a batch waits for company
             self.due_s = self._scheduler.wake_s()
@@ -242,18 +273,19 @@ class Twin:
     def _note(self, output: SeqOutput, at_s: float, coming: Coming) -> None:
         if not output.tokens:
             return
-        seq, sample = self._open[output.seq_id]
+        seq, sample = self._there[output.seq_id]
         sample.arrived(at_s)
         if output.finish_reason is None:
             return
         sample.end_s, sample.num_output, sample.finish_reason = at_s, seq.num_output, output.finish_reason
         sample.num_cached = seq.num_cached
-        del self._open[output.seq_id]
+        del self._there[output.seq_id]
+        self._lengths.pop(output.seq_id, None)
         coming.answered(at_s)
 
     def _leap(self, most: int, coming: Coming) -> None:
         """Up to so many steady steps: those that begin before the next request is there, and more if that goes elsewhere."""
-        contexts = [len(seq.tokens) for seq, sample in self._open.values() if seq.block_ids]
+        contexts = [len(seq.tokens) for seq, sample in self._there.values() if seq.block_ids]
         count = len(contexts)
         first, last = (self._pace.timer.seconds(StepWork(tuple([(1, size + more) for size in contexts]), count)) for more in (0, most - 1))
         self._leaping = leap = Leap(self._clock.now(), count, sum(contexts), most, first, (last - first) / (most - 1))
@@ -271,7 +303,7 @@ class Twin:
         self._census.add_steady(num_steps, at_s, leap.num_seqs, leap.context)
         delay = self._pace.delay_s
         heard = [began + end + delay for end in leap.ends]
-        for seq, sample in self._open.values():
+        for seq, sample in self._there.values():
             if seq.block_ids:
                 sample.chunk_s.extend(heard)
                 sample.last_s = heard[-1]

@@ -82,9 +82,12 @@ def of_json(told: Mapping[str, Any]) -> Score:
 
 
 def score(found: Figures, tokens_per_busy_s: float, came_per_s: float | None = None) -> Score:
-    """Raises PenstockError where no request was due after the warm-up."""
-    if found.goodput is None:
+    """Raises PenstockError where no request was due after the warm-up, or no answer tells what the objectives are about."""
+    if not found.counts.measured:
         raise PenstockError("no request was due after the warm-up: give a longer --duration or more --requests")
+    if found.goodput is None:
+        raise PenstockError("the tokens of each answer came all at once, as of a beam search, so that its TPOT and ITL are not known: "
+                            "give --slo a ttft or e2e")
     counts, ttft, tpot = found.counts, found.latencies.ttft, found.latencies.tpot
     return Score(
         round(found.goodput.kept.value * counts.measured), counts.measured, found.window.seconds, tokens_per_busy_s, counts.completed,

@@ -7,8 +7,8 @@ from itertools import islice
 from typing import Any
 
 from penstock.core.errors import UsageError
-from penstock.study.measure.client.drive import Extent
-from penstock.study.measure.client.openai import Ask
+from penstock.study.measure.client.drive import Extent, output_of
+from penstock.study.measure.client.openai import Ask, Wish
 from penstock.study.measure.load import Arrivals, Dataset, Part, Prompt, Session, Turn, Writer
 from penstock.study.measure.metrics import Warmup
 from penstock.study.measure.onward import reads
@@ -50,13 +50,14 @@ class Traffic:
 
         Raises UsageError where an answer's length is open.
         """
-        writer, found = Stretches(), []
+        writer, wish, found = Stretches(), Wish(more=self.more), []
         schedule = self.arrivals_at(rate).schedule(self.dataset(writer, self.seed).sessions(), f"{self.seed}/arrivals")
         for at_s, session in cut(schedule, self.extent):
             turn = session.turns[0]
-            if turn.num_output is None:
+            num_output = output_of(wish, turn)
+            if num_output is None:
                 raise UsageError("a search needs the length of each answer, and this dataset leaves it open: give it an output=TOKENS")
-            found.append(Call(at_s, parts_of(turn, writer, tokens), turn.num_output))
+            found.append(Call(at_s, parts_of(turn, writer, tokens), num_output))
         return found
 
 

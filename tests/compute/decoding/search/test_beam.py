@@ -93,7 +93,7 @@ def test_a_beam_as_wide_as_the_tree_finds_the_best_sequence_there_is():
     search, _ = search_with(model, BeamSearch(81, max_tokens, {EOS}, length_penalty=0.0), vocab)
     best = sorted(endings((), 0.0), reverse=True)[:5]
     assert [each.tokens for each in search.best(5)] == [tokens for _, tokens in best]
-    assert [each.cumulative_logprob for each in search.best(5)] == pytest.approx([total for total, _ in best])
+    assert [each.path.cumulative_logprob for each in search.best(5)] == pytest.approx([total for total, _ in best])
 
 
 def test_a_width_of_1_is_greedy():
@@ -124,6 +124,21 @@ def test_equal_candidates_go_by_parent_and_token():
     search.advance([[(7, -1.0), (5, -1.0)]])
     step = search.advance([[(9, -1.0), (4, -1.0)], [(2, -1.0)]])
     assert [(fork.parent, fork.token) for fork in step.forks] == [(0, 4), (0, 9)]
+
+
+def test_outputs_share_what_they_begin_with():
+    search = BeamSearch(2, 9)
+    search.advance([[(1, -0.1), (2, -5.0)]])
+    (start, _) = search.live
+    search.advance([[(3, -0.1), (4, -0.2)], []])
+    one, other = search.live
+    assert one.before is other.before is start and one.num_apart(other) == 1 and one.num_apart(one) == 0
+    search.advance([[(5, -0.1)], [(6, -0.1)]])
+    assert search.live[0].num_apart(search.live[1]) == 2
+    assert [[at.token for at in path.in_order()] for path in search.live] == [[1, 3, 5], [1, 4, 6]]
+    apart = BeamSearch(2, 9)
+    apart.advance([[(1, -0.1), (2, -0.1)]])
+    assert apart.live[0].num_apart(apart.live[1]) == 1
 
 
 def test_the_last_token_ends_every_hypothesis_for_length():

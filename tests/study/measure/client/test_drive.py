@@ -221,15 +221,19 @@ def test_no_scale_shortens_an_answer_whose_length_is_not_the_traces() -> None:
             run(main(**more))
 
 
-def test_what_is_wanted_is_what_is_asked_for() -> None:
+@pytest.mark.parametrize(("more", "wanted"), [
+    ({"max_tokens": 20}, 20), ({"max_tokens": 20, "best_of": 1}, 20),
+    ({"max_tokens": 20, "best_of": 4}, None), ({"max_tokens": 20, "self_consistency": {"n": 4}}, None)])
+def test_what_is_wanted_is_what_is_asked_for(more: dict[str, Any], wanted: int | None) -> None:
+    """Where an answer is chosen from several, servers may count all of them."""
     async def main() -> list[Sample]:
-        target, watch = server(Mock(lambda asked: answer(asked, TTFT, ITL)), Wish("m", more={"max_tokens": 20}))
+        target, watch = server(Mock(lambda asked: answer(asked, TTFT, ITL)), Wish("m", more=more))
         driver = Driver(target, watch)
         await driver.run(Ahead(Even(RateOptions(1)).schedule(endless(), "s"), target, Extent(2)), None, Extent(2))
         return driver.samples
 
     samples = run(main())
-    assert {(sample.num_output, sample.wanted_output) for sample in samples} == {(20, 20)} and not lengths_told(samples)
+    assert {(sample.num_output, sample.wanted_output) for sample in samples} == {(20, wanted)} and not lengths_told(samples)
 
 
 def test_turns_follow_answers_and_carry_the_conversation() -> None:

@@ -70,7 +70,10 @@ class Steps:
         pass
 
 
-def test_tokens_that_are_seen_at_once_have_the_times_of_their_steps() -> None:
+@pytest.mark.parametrize(("max_tokens", "num_open"), [(4, 0.0), (None, 1.0)])
+def test_tokens_that_are_seen_at_once_have_the_times_of_their_steps(max_tokens: int | None, num_open: float) -> None:
+    metrics = Metrics()
+
     async def go() -> Sample:
         engine: Any = Steps(asyncio.get_running_loop())
         loop = Loop(engine)
@@ -78,8 +81,8 @@ def test_tokens_that_are_seen_at_once_have_the_times_of_their_steps() -> None:
         built: Any = SimpleNamespace(engine=engine, sampling_defaults={})
         watch = Stopwatch(engine.clock.now)
         sample = Sample(0, 0.0)
-        inside = Inside(Inner(built, loop, Metrics(), SimpleNamespace()), watch, Wish())  # type: ignore[arg-type]
-        await inside.send(Request("r", (1, 2), SamplingParams(max_tokens=4)), sample)
+        inside = Inside(Inner(built, loop, metrics, SimpleNamespace()), watch, Wish())  # type: ignore[arg-type]
+        await inside.send(Request("r", (1, 2), SamplingParams(max_tokens=max_tokens)), sample)
         await inside.close()
         return sample
 
@@ -88,6 +91,7 @@ def test_tokens_that_are_seen_at_once_have_the_times_of_their_steps() -> None:
     first, *gaps = STEPS_S
     assert sample.ttft_s == pytest.approx(first) and sample.gaps_s() == pytest.approx(gaps)
     assert sample.tpot_s == pytest.approx(sum(gaps) / 3) and latencies([sample]).itl.mean == pytest.approx(sum(gaps) / 3)
+    assert values_of(metrics.render().decode())["penstock_open_requests_total"] == num_open
 
 
 class Failing:

@@ -37,19 +37,21 @@ def lines(path: Path, *values: Any) -> Path:
 def test_a_line_has_a_prompt_or_messages_or_turns(tmp_path: Path) -> None:
     path = lines(
         tmp_path / "a.jsonl", {"prompt": "tell me", "max_tokens": 9}, {"prompt": [5, 6, 7]},
-        {"messages": [{"role": "user", "content": "hi"}]}, {"turns": ["one", "two"], "question_id": 4})
+        {"messages": [{"role": "user", "content": "hi"}], "max_completion_tokens": 7}, {"turns": ["one", "two"], "question_id": 4})
     sessions, notes = read(f"jsonl:path={path},output=3", Letters())
     text, ids, chat, two = (session.turns for session in sessions)
     assert (text[0].prompt, text[0].num_prompt, text[0].num_output) == ("tell me", 7, 9)
     assert (ids[0].prompt, ids[0].num_prompt, ids[0].num_output) == ((5, 6, 7), 3, 3)
-    assert chat[0].messages == ({"role": "user", "content": "hi"},) and len(two) == 2 and two[1].messages[0]["content"] == "two"
+    assert (chat[0].messages, chat[0].num_output) == (({"role": "user", "content": "hi"},), 7)
+    assert len(two) == 2 and two[1].messages[0]["content"] == "two"
     assert not notes
 
 
 @pytest.mark.parametrize(("value", "word"), [
     ({}, "none"), ({"prompt": "a", "turns": ["b"]}, "prompt, turns"), ({"prompt": ""}, "empty"), ({"prompt": [1, True]}, "token ids"),
     ({"messages": [{"role": "user"}]}, "content"), ({"messages": []}, "messages"), ({"turns": [1]}, "strings"),
-    ({"prompt": "a", "max_tokens": 0}, "max_tokens"), ([], "none"),
+    ({"prompt": "a", "max_tokens": 0}, "max_tokens"), ([], "none"), ({"prompt": "a", "max_completion_tokens": "9"}, "not '9'"),
+    ({"prompt": "a", "max_tokens": 8, "max_completion_tokens": 9}, "max_tokens = 8 and max_completion_tokens = 9 differ: give one of them"),
 ])
 def test_a_bad_line_is_named(tmp_path: Path, value: Any, word: str) -> None:
     path = lines(tmp_path / "a.jsonl", {"prompt": "fine"}, value)

@@ -161,6 +161,16 @@ def test_columns_of_long_times_stay_apart() -> None:
     assert [head.index(name) + len(name) for name in ("p50", "p90")] == [first.index(cell) + len(cell) for cell in cells[:2]]
 
 
+def test_what_is_not_known_has_no_line() -> None:
+    made = samples(7)
+    for sample in made:
+        del sample.chunk_s[1:]
+        sample.last_s = sample.first_s
+    told = "\n".join(lines(report(result(made))))
+    assert "an event held 5.00 tokens\n" in told and "TTFT" in told and not re.search("TPOT  |ITL|per user", told)
+    assert "TPOT  " in "\n".join(lines(report()))
+
+
 def test_the_terminal_is_told_the_same() -> None:
     said = "\n".join(lines(report()))
     for word in ("54 measured", "goodput", "queue (server)", "MBU of decode 70.0%", "a million output tokens", "not measured",

@@ -32,6 +32,13 @@ def test_what_drafts_give_follows_from_their_acceptance(acceptance, per_pass):
     assert found == pytest.approx(step / per_pass, rel=0.08)
 
 
+@pytest.mark.parametrize("length", [1, 2, 5, 30])
+def test_an_open_answer_ends_among_accepted_drafts(length):
+    call = replace(ASKED[0], num_output=length, is_open=True)
+    sample = Twin(CONFIG, Pace(BOUND_BY_WEIGHTS, proposer=ProposerModel((1.0, 1.0, 1.0)))).run([call])[0]
+    assert (sample.num_output, sample.finish_reason) == (length, "stop")
+
+
 def test_a_proposer_that_seldom_has_anything_gives_less_and_asking_costs():
     often, seldom, dear = (tpot(CONFIG, BOUND_BY_WEIGHTS, proposer)[0] for proposer in (
         ProposerModel((1.0,) * 3), ProposerModel((1.0,) * 3, proposal_rate=0.25), ProposerModel((1.0,) * 3, propose_s=0.005)))

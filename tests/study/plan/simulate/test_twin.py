@@ -13,8 +13,10 @@ from penstock.study.measure.arrivals.renewal import Poisson, RateOptions
 from penstock.study.measure.datasets.synthetic import Synthetic, SyntheticOptions
 from penstock.study.measure.load import Part, Session, Turn
 from penstock.study.measure.metrics import Warmup, figures
+from penstock.study.measure.samples import Sample
 from penstock.study.measure.slo import parse_slo
 from penstock.study.plan.simulate.call import Call, Stretches, calls, scheduled, shares_prefixes
+from penstock.study.plan.simulate.play import Arrival
 from penstock.study.plan.simulate.twin import Pace, Twin, simulate
 
 TIMER = Fitted((1, 8, 64), (0.010, 0.011, 0.030), 1e-4, 1e-5, 1e-7, 1e-8)
@@ -49,10 +51,10 @@ def told(samples):
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**6), st.floats(0.5, 30), st.sampled_from([None, 1, 3]), st.sampled_from([384, 1024, 8192]),
-       st.sampled_from([NOTHING, EXTRA]))
-def test_leaps_change_nothing(seed, rate, users, kv_tokens, extra):
+       st.sampled_from([NOTHING, EXTRA]), st.sampled_from([0, 2, 1]))
+def test_leaps_change_nothing(seed, rate, users, kv_tokens, extra, closed_each):
     config, pace = replace(CONFIG, kv_tokens=kv_tokens), Pace(TIMER, 0.002, extra=extra)
-    traffic = asked(30, rate, seed)
+    traffic = [replace(call, is_open=not closed_each or number % closed_each > 0) for number, call in enumerate(asked(30, rate, seed))]
     fast, slow = Twin(config, pace), Steps(config, pace)
     assert plain(slow.run(traffic, users)) == told(fast.run(traffic, users))
     assert fast.census.num_steps == slow.census.num_steps and fast.census.decode_tokens == slow.census.decode_tokens
@@ -125,10 +127,12 @@ def test_what_never_fits_is_refused_with_the_number():
         Twin(CONFIG, Pace(TIMER)).run([Call(0.0, (range(2000),), 4)])
 
 
+@pytest.mark.parametrize("is_open", [False, True])
 @pytest.mark.parametrize("order", ["deadline", "shortest"])
-def test_leaps_change_nothing_where_requests_have_deadlines(order):
+def test_leaps_change_nothing_where_requests_have_deadlines(order, is_open):
     config = replace(CONFIG, order=order, admission="deadline", chunking="slo")
-    traffic = [replace(call, ttft_slo_s=0.4, tpot_slo_s=0.05) if at % 3 else call for at, call in enumerate(asked(80, 12.0))]
+    traffic = [replace(call, ttft_slo_s=0.4, tpot_slo_s=0.05, is_open=is_open) if at % 3 else call
+               for at, call in enumerate(asked(80, 12.0))]
     fast, slow = (made(config, Pace(TIMER, 0.002)).run(traffic) for made in (Twin, Steps))
     assert [sample.ok for sample in fast] == [sample.ok for sample in slow] and not all(sample.ok for sample in fast)
     assert [sample.end_s for sample in fast] == pytest.approx([sample.end_s for sample in slow])
@@ -167,3 +171,33 @@ def test_what_the_scheduler_refuses_the_twin_refuses():
     assert len(deadline) == len(calls) and refused and all(sample.status == 429 and "try again" in sample.error for sample in refused)
     assert all(sample.ok for sample in first_come)
     assert sum(map(slo.kept, deadline)) >= 2 * sum(map(slo.kept, first_come)) > 0
+
+
+def test_an_open_answer_ends_by_itself_and_the_engine_does_not_know_when():
+    """Four seats are taken, and the first is free again 14 ms a step for 5 steps later. Known: so it is let in. The others have ended after
+    5 tokens, too: so it may be expected. Nothing has ended yet: until the cache is full nobody ends."""
+    traffic = [Call(0.0, (range(n << 24, (n << 24) + 8),), 5) for n in range(4)] + [Call(0.02, (range(8),), 5, ttft_slo_s=0.2)]
+    config = replace(CONFIG, order="deadline")
+    for is_open, ended, taken in ((False, (), True), (True, (5,) * 64, True), (True, (60,) * 64, False), (True, (), False)):
+        samples = Twin(config, Pace(TIMER, ended=ended)).run([replace(call, is_open=is_open) for call in traffic])
+        assert [sample.ok for sample in samples] == [True] * 4 + [taken], (is_open, ended)
+        assert {(sample.num_output, sample.finish_reason) for sample in samples if sample.ok} == {(5, "stop" if is_open else "length")}
+    assert samples[-1].status == 429
+
+
+def test_lengths_are_learned_from_open_answers_that_end():
+    """One after the other; then four at once, and one more who needs the seat of one of them."""
+    alone = [Call(float(n), (range(n << 24, (n << 24) + 8),), 5, is_open=True) for n in range(32)]
+    crowd = [Call(50.0, (range(n << 24, (n << 24) + 8),), 5, is_open=True) for n in range(32, 36)]
+    last = Call(50.02, (range(8),), 5, ttft_slo_s=0.2, is_open=True)
+    config = replace(CONFIG, order="deadline")
+    assert [Twin(config, Pace(TIMER)).run([*alone[:count], *crowd, last])[-1].ok for count in (31, 32)] == [False, True]
+
+
+def test_routers_are_told_how_long_an_open_answer_may_become():
+    twin = Twin(CONFIG, Pace(TIMER))
+    for number, is_open in enumerate((False, True)):
+        call = Call(0.0, (range(number << 24, (number << 24) + 100),), 5, is_open=is_open)
+        twin.take(Arrival(0.0, call, call.tokens(), Sample(number, 0.0)))
+    load = twin.load(0.0)
+    assert (load.prompt_tokens, load.answer_tokens) == (200, 5 + 1025 - 100)

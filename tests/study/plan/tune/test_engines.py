@@ -18,12 +18,14 @@ from penstock.study.measure.arrivals.renewal import Even, Poisson, RateOptions
 from penstock.study.measure.client.drive import Extent
 from penstock.study.measure.datasets.jsonl import Jsonl, JsonlOptions
 from penstock.study.measure.datasets.synthetic import Synthetic, SyntheticOptions
-from penstock.study.measure.metrics import Warmup
+from penstock.study.measure.metrics import Warmup, figures
+from penstock.study.measure.samples import Sample
 from penstock.study.measure.slo import Slo
 from penstock.study.plan import calibrate, checked
 from penstock.study.plan.calibrate import Calibration
 from penstock.study.plan.tune.drifts import Drifts
 from penstock.study.plan.tune.engines import Engines, Goal, Watchers
+from penstock.study.plan.tune.score import score
 from penstock.study.plan.tune.setting import Setting
 from penstock.study.plan.tune.traffic import Traffic
 
@@ -192,6 +194,14 @@ def test_what_ends_early_was_not_measured(tmp_path, monkeypatch):
 def test_settings_that_cannot_be_are_refused_before_anything_is_loaded():
     with pytest.raises(UsageError, match="unknown weight format"):
         engines({"ttft": 1.0}).predicted(Setting((("quant", "int3"),)))
+
+
+@pytest.mark.parametrize(("answers", "why"), [((), "no request was due"), ((4,), "came all at once.*: give --slo a ttft or e2e")])
+def test_what_nothing_was_measured_of_has_no_score(answers, why):
+    """Among them beams under an objective of TPOT alone."""
+    samples = [Sample(0, 0.0, num_output=count, first_s=1.0, last_s=1.0, end_s=1.0) for count in answers]
+    with pytest.raises(PenstockError, match=why):
+        score(figures(samples, Warmup(), Slo({"tpot": 1.0})), 1.0)
 
 
 def test_drift_is_that_of_the_format():

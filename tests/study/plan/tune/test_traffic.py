@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -49,6 +50,12 @@ def test_of_conversations_the_first_turns(tmp_path):
     path.write_text(json.dumps([{"conversations": [{"from": who, "value": who} for who in ("human", "gpt", "human", "gpt")]}]))
     found = traffic(ShareGpt, ShareGptOptions(str(path), output=4)).calls(None, lambda ask: [1])
     assert [(call.num_prompt, call.num_output) for call in found] == [(1, 4)]
+
+
+def test_a_field_of_each_request_says_how_long_answers_are() -> None:
+    """To the twin as to the engine."""
+    found = replace(traffic(Synthetic, SyntheticOptions(20, 5)), more={"max_tokens": 3}).calls(None, unused)
+    assert len(found) == 6 and {call.num_output for call in found} == {3}
 
 
 class Open:
