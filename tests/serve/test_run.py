@@ -24,6 +24,7 @@ def started(folder: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> tu
     seen: list[Parts] = []
     lines: list[str] = []
     monkeypatch.setattr(run, "run", lambda app, *others: seen.append(app.state.desk.parts))
+    monkeypatch.setattr(run.gc, "unfreeze", lambda: None)  # what other tests left stays set aside
     run.serve(EngineConfig(model=str(folder)), ServerConfig(port=0, **options), lines.append)
     return seen[0], lines
 

@@ -89,6 +89,7 @@ def ask(folder: Path, monkeypatch: pytest.MonkeyPatch, asks: Callable[[Wired], A
         asyncio.run(main())
 
     monkeypatch.setattr(run, "run", serve)
+    monkeypatch.setattr(run.gc, "unfreeze", lambda: None)  # what other tests left stays set aside
     run.serve(EngineConfig(model=str(folder), threads=1, **options), ServerConfig(port=0), lambda line: None)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.study.explain import arrivals, predict, source
+from penstock.study.explain import predict
 from tests.tiny import CONFIG, write_tokenizer
 
 SHAPE = {"hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 8,
@@ -24,9 +24,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", autouse=True)
 def played_once() -> Iterator[None]:
-    """What a way of serving makes of a traffic is the same each time: tests that ask it again are told what it was."""
-    once = cache(predict.play)
+    """What comes of the same requests is the same each time: whoever has them played again is told what it was."""
+    once = cache(predict.simulate)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (predict, arrivals, source):
-            patch.setattr(module, "play", once)
+        patch.setattr(predict, "simulate", lambda config, pace, asked, *more: once(config, pace, tuple(asked), *more))
         yield

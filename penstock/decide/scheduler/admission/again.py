@@ -30,14 +30,15 @@ class Refused:
 
 @dataclass(slots=True)
 class Again:
-    """`others`: all who are there but those refused, in order; `forecast`: of their first tokens, none served yet."""
+    """`others`: all who are there but those refused, in order; `forecast`: from `load` on. `first_s`: their first tokens, of all or of the
+    last of them, where those are known."""
 
     others: Sequence[Claim]
     forecast: Forecast
     load: Load
     live: Live
+    first_s: list[float] = field(default_factory=list)
     _num: int = 0  # of the others who are served
-    _first_s: list[float] = field(default_factory=list)  # of the last of the others, if nobody comes
 
     def after_s(self, refused: Refused) -> float:
         """Seconds from `load.now`, not before the step that begins then has ended: nobody is examined sooner."""
@@ -61,6 +62,7 @@ class Again:
         """Those who go before one who comes at `at_s` and may be seen as late as at `seen_s`."""
         key = self.live.key(later(claim, at_s), at_s)
         if (place := bisect_left(self.others, key, key=self.live.key_of)) > self._num:
+            self.forecast = self.forecast.copied()
             self.forecast.serve(self.others[self._num : place])
             self._num = place
         while self._num < len(self.others) and self.forecast.now < seen_s:
@@ -86,9 +88,9 @@ class Again:
         behind = self.others[self._num :]
         if all(each.due_s == inf for each in behind):
             return True
-        if len(self._first_s) < len(behind):
-            self._first_s = self.forecast.copied().first_tokens_s(behind)
-        first_s = self._first_s[-len(behind) :]
+        if len(self.first_s) < len(behind):
+            self.first_s = self.forecast.copied().first_tokens_s(behind)
+        first_s = self.first_s[-len(behind) :]
         late = next((at for at, each in enumerate(behind) if first_s[at] <= each.due_s < first_s[at] + seconds), None)
         return late is None or any(
             each.due_s < inf and each.work_s > claim.work_s and each.prompt_s >= claim.prompt_s for each in behind[: late + 1])

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import TypeVar
 
 from penstock.core.errors import OverloadedError, RequestError, UsageError
 from penstock.core.needs import Needs
@@ -19,10 +20,11 @@ from penstock.core.types import Seq
 from penstock.decide.scheduler.admission.again import Again, Refused
 from penstock.decide.scheduler.admission.contract import Late
 from penstock.decide.scheduler.costs import StepCosts
-from penstock.decide.scheduler.forecast import Forecast, Load
+from penstock.decide.scheduler.forecast import Forecast
 from penstock.decide.scheduler.live import Live
 from penstock.decide.scheduler.promise import Claim, is_due_by_e2e
 
+T = TypeVar("T")
 LATE = ("refuse", "defer")
 DELAYS = 64  # requests whose delays are remembered; of fewer than two nothing is concluded: a server's first request takes longest
 
@@ -60,20 +62,24 @@ class Deadline:
             self._delays_s.append(max(0.0, now - seq.arrival_s))
         self._check_alone(prompts[place])
         latest_s = [inf] * place + [self._latest_s(prompts[place])] + [claim.due_s for claim in prompts[place + 1 :]]
-        late = self._first_late(load, prompts, latest_s)
+        forecast, others = Forecast(self._costs, load, self._reserve), without(place, prompts)
+        first_s, others_s = forecast.copied().first_tokens_s(prompts), list[float]()
+        late = first_late(first_s, latest_s)
         if late is None:
             return None
         if late > place or costliest(prompts[: late + 1], place) != place:
-            without_s = self._first_tokens_s(load, prompts[:place] + prompts[place + 1 :])
-            latest_s[place + 1 :] = [may if at <= may else inf for at, may in zip(without_s[place:], latest_s[place + 1 :], strict=True)]
-            late = self._first_late(load, prompts, latest_s)
+            others_s = forecast.copied().first_tokens_s(others)
+            latest_s[place + 1 :] = [may if at <= may else inf for at, may in zip(others_s[place:], latest_s[place + 1 :], strict=True)]
+            late = first_late(first_s, latest_s)
             if late is None:
                 return None
             goes = costliest(prompts[: late + 1], place)
-            if goes != place and self._first_late(load, *without(goes, prompts, latest_s)) is None:
+            if goes != place and first_late(forecast.copied().first_tokens_s(without(goes, prompts)), without(goes, latest_s)) is None:
                 self._gives_way.add(prompts[goes].seq.seq_id)
                 return None
-        return Late(seq, None if self._defers else self._refusal(load, prompts, place, live))
+        if self._defers:
+            return Late(seq, None)
+        return Late(seq, self._refusal(prompts[place], first_s[place], Again(others, forecast, load, live, others_s)))
 
     def overtaken(self, live: Live, now: float) -> list[Late]:
         lost = {claim.seq.seq_id: claim for claim in live.waiting.hopeless(now) if claim.seq.first_scheduled_s is None}
@@ -88,25 +94,14 @@ class Deadline:
         found = []
         for claim in lost.values():
             allowed_s = self._latest_s(claim) - claim.seq.arrival_s
-            retry_s = Again(others, forecast.copied(), load, live).after_s(Refused(claim, allowed_s, self._delay_s))
+            retry_s = Again(others, forecast, load, live).after_s(Refused(claim, allowed_s, self._delay_s))
             why = gave_way_to if claim.seq.seq_id in gives_way and now <= claim.hopeless_s else overtaken_by
             found.append(Late(claim.seq, refusal(why(now - claim.seq.arrival_s), retry_s)))
         return found
 
-    def _first_tokens_s(self, load: Load, prompts: Sequence[Claim]) -> list[float]:
-        return Forecast(self._costs, load, self._reserve).first_tokens_s(prompts)
-
-    def _first_late(self, load: Load, prompts: Sequence[Claim], latest_s: Sequence[float]) -> int | None:
-        """The place of the first sequence whose first token would be late."""
-        return next((at for at, first_s in enumerate(self._first_tokens_s(load, prompts)) if first_s > latest_s[at]), None)
-
-    def _refusal(self, load: Load, prompts: Sequence[Claim], place: int, live: Live) -> OverloadedError:
-        claim, ahead, behind = prompts[place], prompts[:place], prompts[place + 1 :]
-        base = Forecast(self._costs, load, self._reserve)
-        forecast = base.copied()
-        forecast.serve(ahead)
-        first_s, latest_s = forecast.first_token_s(claim, behind), self._latest_s(claim)
-        retry_s = Again([*ahead, *behind], base, load, live).after_s(Refused(claim, latest_s - claim.seq.arrival_s, self._delay_s))
+    def _refusal(self, claim: Claim, first_s: float, again: Again) -> OverloadedError:
+        latest_s = self._latest_s(claim)
+        retry_s = again.after_s(Refused(claim, latest_s - claim.seq.arrival_s, self._delay_s))
         if first_s <= latest_s:
             return refusal(f"it takes {told(claim.work_s)} of machine time, and would make cheaper requests late", retry_s)
         soon, wanted = told(first_s - claim.seq.arrival_s), told(latest_s - claim.seq.arrival_s)
@@ -152,8 +147,13 @@ def costliest(prompts: Sequence[Claim], new: int) -> int:
     return max([new, *may_go], key=lambda at: prompts[at].work_s)
 
 
-def without(place: int, prompts: Sequence[Claim], latest_s: Sequence[float]) -> tuple[list[Claim], list[float]]:
-    return [*prompts[:place], *prompts[place + 1 :]], [*latest_s[:place], *latest_s[place + 1 :]]
+def first_late(first_s: Sequence[float], latest_s: Sequence[float]) -> int | None:
+    """The place of the first sequence whose first token would be late."""
+    return next((at for at, each_s in enumerate(first_s) if each_s > latest_s[at]), None)
+
+
+def without(place: int, found: Sequence[T]) -> list[T]:
+    return [*found[:place], *found[place + 1 :]]
 
 
 def refusal(why: str, retry_s: float) -> OverloadedError:
