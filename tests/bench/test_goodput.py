@@ -45,6 +45,24 @@ def test_the_twin_is_told_objectives_and_priorities(order: str, runner: asyncio.
     assert goodput.row_of(asked, samples, slos)["asked"] == len(asked)
 
 
+def test_answers_that_are_open_are_forecast(runner: asyncio.Runner) -> None:
+    """Four seats, at which most have to wait for the first to end."""
+    slos = {kind.name: Slo({"ttft": 0.3, "tpot": 0.1}) for kind in goodput.KINDS}
+    asked = goodput.poisson(12.0, 8.0, "a")
+    config = EngineConfig(kv_tokens=65536, max_num_seqs=4, max_num_batched_tokens=512, max_model_len=4096, order="deadline")
+    known, forecast = (goodput.Twin(config, Pace(Timer()), is_open).play(asked, slos, runner) for is_open in (False, True))
+    kept = [goodput.row_of(asked, samples, slos)["kept"] for samples in (known, forecast)]
+    assert 0.5 * kept[0] < kept[1] < 0.95 * kept[0], kept
+    assert {sample.finish_reason for sample in forecast if sample.ok} == {"stop"}
+
+
+def test_on_the_engine_no_length_is_known_beforehand(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["goodput.py", "--open"])
+    with pytest.raises(SystemExit, match="2"):
+        goodput.main()
+    assert "--open needs --twin" in capsys.readouterr().err
+
+
 def test_a_lone_request_takes_what_its_own_prompt_takes_whoever_was_measured_before(runner: asyncio.Runner) -> None:
     cached = twin("fcfs", prefix_cache=True)
     cached.play = lambda asked, *rest, made=cached.play: [remembered.append(asked[0]) or made(asked, *rest)[0]]  # type: ignore[method-assign]

@@ -71,7 +71,7 @@ class Forecast:
         self._free = load.free_tokens
         prefills = [claim for claim in load.prompts if _runs(claim)]
         self._seats = load.limits.max_num_seqs - len(prefills)
-        self.entered_s = load.now  # when the step begins in which the last of those that are served was let in
+        self.begun_s = load.now  # when the step begins that has the first row of the last of those that are served
         self._num_served = 0
         self._num_answers = 0
         self._ends: list[tuple[int, int, int, int, float]] = []  # heap: (last step, first, answers, tokens then, seconds affordable)
@@ -219,13 +219,11 @@ class Forecast:
             num, bound = self._num_answers + half, min(self._bound_s, own)
             bears = bound == inf or self._costs.step_s(num, self._context) <= bound
             if bears and num <= self._seats and self._free >= room:
-                break
+                return
             if self._prefills:
                 self._go_on_meanwhile()
             else:
                 self._skip()
-        full = self._rows and self._rows >= self._num_rows
-        self.entered_s = self._now + (self._step_s(self._rows) if full else 0.0)
 
     def _compute(self, left: int, start: int) -> None:
         """Fills steps with so many rows behind `start` others; the last of them is in the step that is then being filled."""
@@ -234,6 +232,8 @@ class Forecast:
             self._start = end - left
             most = self._num_rows
             room = most - self._rows
+            if self._start == start and room > 0:
+                self.begun_s = self._now
             if left <= room:
                 self._rows += left
                 return

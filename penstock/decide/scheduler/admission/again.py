@@ -68,7 +68,7 @@ class Again:
         while self._num < len(self.others) and self.forecast.now < seen_s:
             ahead, together = self.forecast.copied(), self.others[self._num : self._num + self.forecast.together]
             ahead.serve(together)
-            if (ahead.now if self._is_passed(together[0], key) else ahead.entered_s) >= seen_s:
+            if (ahead.now if self._is_passed(together[0], key) else ahead.begun_s) >= seen_s:
                 return
             self.forecast = ahead
             self._num += len(together)

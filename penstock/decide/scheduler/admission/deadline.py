@@ -62,11 +62,11 @@ class Deadline:
             self._delays_s.append(max(0.0, now - seq.arrival_s))
         self._check_alone(prompts[place])
         latest_s = [inf] * place + [self._latest_s(prompts[place])] + [claim.due_s for claim in prompts[place + 1 :]]
-        forecast, others = Forecast(self._costs, load, self._reserve), without(place, prompts)
-        first_s, others_s = forecast.copied().first_tokens_s(prompts), list[float]()
+        first_s = Forecast(self._costs, load, self._reserve).first_tokens_s(prompts)
         late = first_late(first_s, latest_s)
         if late is None:
             return None
+        forecast, others, others_s = Forecast(self._costs, load, self._reserve), without(place, prompts), list[float]()
         if late > place or costliest(prompts[: late + 1], place) != place:
             others_s = forecast.copied().first_tokens_s(others)
             latest_s[place + 1 :] = [may if at <= may else inf for at, may in zip(others_s[place:], latest_s[place + 1 :], strict=True)]
