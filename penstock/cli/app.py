@@ -50,7 +50,9 @@ def foreign(error: Any) -> str | None:
 
 
 def hint(error: Any) -> str:
-    """What else the user may have meant: text that stands alone is no prompt."""
+    """What else the user may have meant: text that stands alone is no prompt, and a command that nothing resembles is one of these."""
+    if error.format_message().startswith("No such command") and "Did you mean" not in error.format_message():
+        return f" Commands: {', '.join(COMMANDS)}"
     command = None if error.ctx is None else error.ctx.command
     flags = [parameter.opts[-1] for parameter in getattr(command, "params", ()) if parameter.name == "prompt"]
     if command is None or not flags or "extra argument" not in error.format_message():

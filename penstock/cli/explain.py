@@ -82,4 +82,6 @@ def parts_of(text: str) -> dict[str, Any]:
     if "none" in names:
         raise UsageError(f"--hardware none is for no hardware at all: leave it out of {text}, or name it alone")
     catalogue = Catalogue()
-    return {name: catalogue.part(name) for name in names}
+    if not names:
+        raise UsageError(f"--hardware names nothing: give none for no hardware, or some of {', '.join(catalogue.names())}")
+    return {name: catalogue.part(name) for name in map(catalogue.named, names)}

@@ -42,7 +42,7 @@ def rows(found: Any) -> Iterator[tuple[str, str]]:
     yield "context", f"{found.max_model_len:,} tokens"
     yield "memory here", size(found.memory_bytes)
     yield "longest that fits", f"{found.longest_context:,} tokens"
-    yield "largest batch", f"{found.largest_batch:,} sequences of {found.max_model_len:,} tokens"
+    yield "largest batch", f"{found.largest_batch:,} sequence{'s' * (found.largest_batch != 1)} of {found.max_model_len:,} tokens"
     changed = "--max-num-seqs or --kv-tokens changes that"
     yield "serve takes", (f"a KV cache of {found.served_tokens:,} tokens: {found.served_told}; {changed}" if found.served_tokens
                           else f"nothing: {found.served_told}")

@@ -118,8 +118,7 @@ def calibrate(asked: Any) -> dict[str, Any]:
 
     check_weights(asked.model, "--calibrate")
     timed = {}
-    for quant in request.calibrated(asked.quant):
-        config = request.engine_of(asked, quant)
+    for quant, config in request.calibrated(asked).items():
         try:
             with LoadingBar(f"loading {asked.model}") as progress:
                 found = sweep.run(config, progress.say, progress)
@@ -143,7 +142,7 @@ def tell(found: Any, top: int | None) -> None:
 
 
 def tell_fleet(placed: Any) -> None:
-    from penstock.study.plan.text import marked, not_served, without
+    from penstock.study.plan.text import marked, not_served
 
     for line in not_served([each.configuration for each in placed.placements if each.configuration is not None]):
         print(line)
@@ -153,6 +152,6 @@ def tell_fleet(placed: Any) -> None:
         else:
             where = ", ".join(f"{placed.devices[number]} {number}" for number in each.devices)
             print(f"{each.model}: {marked(each.configuration)} on {where}; adds {each.added_usd_per_hour:.2f} dollars an hour")
-    for line in dict.fromkeys(f"{model}: {without(each)}" for model, each in placed.undivided):
+    for line in dict.fromkeys(f"{model}: {each.said}" for model, each in placed.undivided):
         print(line)
     print(f"total: {placed.usd_per_hour:.2f} dollars an hour")

@@ -104,11 +104,12 @@ def banner(built: Built, asked: EngineConfig, server: ServerConfig, at: str) -> 
     """What was loaded, what fits and why, what of it was asked for, and a request to try. `at`: the URL that is listened at."""
     config, reasons = built.resolved.engine, built.resolved.reasons
     kv_tokens, max_len = config.kv_tokens or 0, config.max_model_len or 0
-    yield f"{config.model}: {built.spec.num_layers} layers, weights in {config.dtype}, {built.found.source.path}"
-    yield f"  weights    {mib(built.weight_bytes)} in memory: {built.spec.num_parameters():,} parameters"
+    yield f"{config.model}: {built.spec.num_layers} layers, computed in {config.dtype}, {built.found.source.path}"
+    yield f"  weights    {mib(built.weight_bytes)} in memory: {built.spec.num_parameters():,} parameters; {reasons['quant']}"
     cache = mib(kv_tokens * built.kv_bytes_per_token)
     yield f"  KV cache   {kv_tokens:,} tokens of {built.kv_bytes_per_token:,} bytes, {cache}: {reasons['kv_tokens']}"
-    yield f"  context    {max_len:,} tokens: {reasons['max_model_len']}; {kv_tokens // max_len:,} sequences of that length fit"
+    fitting = "1 sequence of that length fits" if kv_tokens // max_len == 1 else f"{kv_tokens // max_len:,} sequences of that length fit"
+    yield f"  context    {max_len:,} tokens: {reasons['max_model_len']}; {fitting}"
     yield f"  backend    {config.backend}: {reasons['backend']}"
     yield f"  threads    {config.threads}: {reasons['threads']}"
     given = [*options(asked), *options(server)]

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from penstock.cli.explain import parts_of
 from tests.started import start, stop
 
 KEY = "secret"
@@ -49,6 +50,10 @@ def test_where_nobody_asks_it_says_so_and_stops(url: str, penstock: Any) -> None
     assert status == 1 and out == "" and "no traffic to judge by" in err and "tokens/s" not in err
 
 
+def test_hardware_has_the_short_names_that_plans_take_and_is_named_once() -> None:
+    assert list(parts_of("h200,L4,l4")) == ["h200-sxm", "l4"] and parts_of("none") == {}
+
+
 def test_the_state_needs_the_key(url: str, penstock: Any) -> None:
     assert httpx.get(url + "/v1/penstock/state").status_code == 401
     told = httpx.get(url + "/v1/penstock/state", headers={"Authorization": f"Bearer {KEY}"}).json()
@@ -61,6 +66,7 @@ def test_wrong_usage_is_one_sentence(penstock: Any, tmp_path: Path) -> None:
     cases = (
         (["explain", str(tmp_path / "none.json")], 2, "cannot read"), (["explain", "--duration", "-1"], 2, "--duration"),
         (["explain", "--hardware", "abacus"], 2, "unknown hardware"),
+        (["explain", "--hardware", " ,"], 2, "--hardware names nothing: give none"),
         (["explain", "--slo", "ttft=5"], 2, "--slo"),
         (["explain", "--hardware", "l4,none"], 2, "--hardware none is for no hardware at all"),
         (["explain", "run.json", "--duration", "5"], 2, "--duration is for a running server, and run.json is a report: leave it out"),

@@ -8,7 +8,7 @@ import pytest
 from typer.main import get_command
 
 from penstock import __version__
-from penstock.cli import run
+from penstock.cli import COMMANDS, run
 from penstock.compute.models.load.hub import HOME
 from penstock.core.errors import CapacityError, ModelError, NoModelError, OverloadedError, PenstockError, RequestError, UsageError
 
@@ -18,6 +18,11 @@ from penstock.core.errors import CapacityError, ModelError, NoModelError, Overlo
 def test_wrong_usage_ends_with_2_and_one_sentence(penstock: Any, called: Any, args: list[str]) -> None:
     status, out, err = penstock(args)
     assert status == 2 and not out and err.startswith("error: ") and err.count("\n") == 1
+
+
+def test_an_unknown_command_is_answered_with_those_that_there_are(penstock: Any) -> None:
+    assert penstock(["run", "brook"])[2].endswith(f"'run'. Commands: {', '.join(COMMANDS)}\n")
+    assert "'generate'" in penstock(["generat"])[2] and "tune" not in penstock(["generat"])[2]
 
 
 @pytest.mark.parametrize(("error", "status"), [

@@ -114,11 +114,22 @@ def test_a_fleet_says_what_nobody_serves(penstock: Any, tmp_path: Path) -> None:
     ("--hardware h100-sxm", "--calibrate measures this machine, but a plan for --hardware h100-sxm does not use that: add here there"),
     ("--hardware all", "a plan for --hardware all does not use that"), ("--hardware abacus", "h100-sxm"),
     ("--hardware l4 --slo ttft=soon", "ttft"), ("--hardware l4 --what-if speed=2", "what-if speed"),
+    ("--hardware here --tensor-parallel 3", "--tensor-parallel 3 does not divide the model's 4 heads, 2 of keys and values, evenly"),
+    ("--hardware here --tensor-parallel 2", "there is 1 of here, and 2 are asked for: give --max-devices 2"),
+    ("--hardware here --pipeline-parallel 9", "--pipeline-parallel 9 is more than the model's 8 layers"),
+    ("--hardware here --traffic nothing.csv", "there is no trace 'nothing.csv'"), ("--hardware here --rate 0", "--rate must be"),
+    ("--hardware here --kv-dtype int3", "unknown KV format 'int3'"), ("--hardware here --routing prefix", "--routing prefix is for what"),
+    ("--hardware here --chunk 0", "--chunk must be numbers from 1 on"), ("--hardware here --max-devices 0", "--max-devices must be at"),
+    ("--hardware here --quant fp8", "nothing is left to try; here is left out with fp8 weights"),
+    ("--hardware here --quant int8 --quant fp8", "which serves no fp8 weights, but none, int8, int4: leave --quant fp8 out"),
+    ("--quant int8 --quant fp8", "which serves no fp8 weights, but none, int8, int4: leave --quant fp8 out"),
+    ("--quant int8 --quant int4:group=7", "group"),
 ])
 def test_nothing_is_calibrated_for_a_plan_that_is_refused_or_is_of_other_machines(
         penstock: Any, monkeypatch: pytest.MonkeyPatch, more: str, said: str) -> None:
     timed: list[str] = []
     monkeypatch.setattr(sweep, "run", lambda config, say, progress: timed.append(config.quant))
+    monkeypatch.setattr(here, "measured_limits", lambda device, threads=None: Hardware("a machine", {1 << 30: 3e10}, {"fp32": 2e11}))
     status, out, err = penstock(["plan", "brook", "--calibrate", *more.split()])
     assert (status, out, timed) == (2, "", []) and said in err and len(err.splitlines()) == 1
 

@@ -53,7 +53,8 @@ def test_figures_and_links_can_be_replaced() -> None:
 
 @pytest.mark.parametrize(("changes", "said"), [
     ({"bandwidth": "1"}, "memory_bandwidth"), ({"ops": "1"}, "ops.bf16"), ({"memory": "much"}, "number"), ({"memory": "-1"}, "above 0"),
-    ({"memory": "nan"}, "above 0"), ({"link": "string"}, "known: .*nvlink-4"), ({"link.width": "1"}, "hop_latency"),
+    ({"memory": "nan"}, "above 0"), ({"link": "string"}, "known: .*nvlink-4"),
+    ({"link": "nvlink5"}, "nvlink5 is nvlink-5: name it so"), ({"link.width": "1"}, "hop_latency"),
     ({"title": "x"}, "memory"), ({"device": "cpu"}, "memory"), ({"efficiency.memory": "2"}, "a share, at most 1, not 2"),
     ({"usable": "3"}, "usable is a share"), ({"link.efficiency": "1.5"}, "efficiency is a share"), ({"node": "2.5"}, "whole number")])
 def test_what_cannot_be_replaced_is_refused_by_name(changes: dict[str, str], said: str) -> None:

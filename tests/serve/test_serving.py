@@ -22,6 +22,7 @@ def url() -> Iterator[str]:
     yield address
     said = stop(server)
     assert "options    --max-num-batched-tokens 96, --kv-tokens 1536, " in said and "; otherwise defaults" in said
+    assert "parameters; matrices: 33 in " in said and "; 1 sequence of that length fits" in said
     assert f"backend    {'cpu: the native kernels' if has_native() else 'reference: the native module was not built'}" in said
     assert "KV cache   1,536 tokens" in said and "curl http://127.0.0.1" in said, said
 

@@ -79,11 +79,9 @@ class CachedSeq:
         while self.num_states - len(self._states[0]) >= most:
             self.num_states -= len(self._states.popleft())
 
-    def take_states(self) -> Array | None:
-        """Returns all kept states, [n, width], and drops them."""
-        states = np.concatenate(self._states) if self._states else None
-        self.drop_states()
-        return states
+    def states(self) -> Array | None:
+        """All kept states, [n, width]."""
+        return np.concatenate(self._states) if self._states else None
 
     def drop_states(self) -> None:
         self._states.clear()

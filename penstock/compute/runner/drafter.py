@@ -127,6 +127,8 @@ class Drafter:
                      if limit > 0 and most > 0]
             rows = [draftable(plan.seqs[place], cached[place], room, verifications, limits.sure) for place, room in asked]
             for (place, room), row, proposed in zip(asked, rows, self._proposer.propose(rows), strict=True):
+                if not proposed.is_reading:
+                    cached[place].drop_states()
                 if not proposed.tokens:
                     self._controller.record_proposal(row.seq_id, None if proposed.is_reading else 0)
                     continue
@@ -156,7 +158,7 @@ def append_tokens(plan: StepPlan, cached: Sequence[CachedSeq], results: Sequence
 
 
 def draftable(planned: PlannedSeq, cached: CachedSeq, room: int, verifications: Mapping[int, Verification], sure: bool) -> Draftable:
-    return Draftable(planned.seq_id, cached.tokens, planned.num_prompt, room, cached.info.salt, cached.take_states(),
+    return Draftable(planned.seq_id, cached.tokens, planned.num_prompt, room, cached.info.salt, cached.states(),
                      verifications.get(planned.seq_id), cached.state, sure)
 
 

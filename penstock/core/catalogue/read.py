@@ -130,7 +130,7 @@ def is_short(name: str, whole: str) -> bool:
 def unknown(name: str, kind: str, known: Sequence[str]) -> str:
     """What is said of a name that none is called by."""
     if meant := [each for each in known if is_short(name, each)]:
-        return f"{name} is {' or '.join(meant)}: name one of them"
+        return f"{name} is {' or '.join(meant)}: name {'one of them' if len(meant) > 1 else 'it so'}"
     near = [each for each in known if each.startswith(name.lower())] or difflib.get_close_matches(name.lower(), known)
     return f"unknown {kind} {name!r}; " + (f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}")
 

@@ -164,7 +164,6 @@ class Call:
             progress.done = True
             usage = delta.usage or Usage()
             metrics.on_request(delta.finish_reason or "stop", usage, now - arrived_s, looks_up(progress.request.params))
-            if progress.request.is_open:
-                metrics.on_open()
+            metrics.on_length(progress.request, usage.completion_tokens)
             if progress.request.has_objectives:
                 metrics.on_objectives(progress.kept(arrived_s, now, usage.completion_tokens))

@@ -54,6 +54,7 @@ class EngineHost:
         self.sampler = sampler
         self.spec: ModelSpec = found.spec
         self.max_num_seqs = config.max_num_seqs
+        self.max_num_batched_tokens = config.max_num_batched_tokens
         self.kv_tokens = config.kv_tokens or 0
         self._config = config
         self._find = find

@@ -48,6 +48,7 @@ class CountingHost:
         """`find` reads the config of another model. `kv_tokens`: the assumed size of the target's cache."""
         self.spec: ModelSpec = target.found.spec
         self.max_num_seqs = config.max_num_seqs
+        self.max_num_batched_tokens = config.max_num_batched_tokens
         self.kv_tokens = kv_tokens
         self.sampler = Sampler(())
         self.num_bytes = 0

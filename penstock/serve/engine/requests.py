@@ -38,6 +38,13 @@ class Request:
         params = self.params
         return params.max_tokens is None and not params.ignore_eos and params.beam_width is None and not self.wants_embedding
 
+    def num_unused(self, num_output: int) -> int:
+        """Tokens that a single answer of so many is shorter than it might have been by its max_tokens."""
+        params = self.params
+        if params.max_tokens is None or params.n > 1 or params.beam_width is not None or self.wants_embedding:
+            return 0
+        return params.max_tokens - num_output
+
 
 def given_up(request: Request) -> RequestError:
     """What the client is told where an answer ended with "abort"."""

@@ -72,7 +72,7 @@ def train(target: Target, heads: Heads, lessons: Lessons, save: Callable[[], Pat
             step, tokens, now = step + 1, tokens + sum(part.tokens.numel() for part in parts), time.monotonic()
             if now - said > SAY_S:
                 said = now
-                say(f"{done:6.1%}  loss {loss:.3f}  {step} steps, {tokens / (now - began):,.0f} tokens/s")
+                say(f"{length.done(step):6.1%}  loss {loss:.3f}  step {step}, {tokens / (now - began):,.0f} tokens/s")
             if now - saved > SAVE_S:
                 save()
                 say(told(agreement(target, heads, held_out)))

@@ -31,16 +31,16 @@ def instruction_sets(host: Host) -> Check:
 
 
 def kernels(host: Host) -> Check:
-    """The kernel of each op, by its instruction set, and what products with codes make of their rows."""
+    """The kernel of each op, by its instruction set, and what products with codes make of their activations."""
     if host.native is None:
         return Check("kernels", Status.WARN, "numpy computes every op (the reference backend)", "build the native module",
                      dict.fromkeys(OPS, "reference"))
     usable = host.native.kernel_names()
     rows = rows_for_codes(host.native)
     kinds = dict.fromkeys(rows.values())
-    forms = {dtype: ", ".join(form for form in rows if rows[form] == dtype) if len(kinds) > 1 else "codes" for dtype in kinds}
-    told = "; ".join(f"rows meet {met} as {dtype}" for dtype, met in forms.items())
-    return Check("kernels", Status.PASS, f"{usable[0]} for all {len(OPS)} ops, of {', '.join(usable)}; {told}",
+    forms = {dtype: ", ".join(form for form in rows if rows[form] == dtype) if len(kinds) > 1 else "quantized" for dtype in kinds}
+    told = "; ".join(f"activations are {dtype} where weights are {met}" for dtype, met in forms.items())
+    return Check("kernels", Status.PASS, f"{usable[0]} for all {len(OPS)} ops; usable: {', '.join(usable)}; {told}",
                  details={**dict.fromkeys(OPS, usable[0]), "rows_for_codes": rows})
 
 

@@ -102,6 +102,7 @@ class Case:
     kept: Callable[[EngineConfig], Fitted | None] = lambda config: None
     parts: Mapping[str, Part] = field(default_factory=dict)
     slo: Slo | None = None
+    doubts: tuple[str, ...] = ()  # of what the engine's machine was measured to do, in sentences
 
     @property
     def config(self) -> EngineConfig:

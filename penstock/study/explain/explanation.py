@@ -1,6 +1,6 @@
 """From a case to an explanation: the limit, then each lever with what the twin says that it gains."""
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.core.errors import PenstockError
@@ -20,7 +20,7 @@ from penstock.study.explain.figures import Figures
 from penstock.study.explain.predict import predict
 from penstock.study.explain.traffic import OPEN
 from penstock.study.explain.trust import Trust, trust_of
-from penstock.study.explain.words import comes_to, lasts, relative, shortened
+from penstock.study.explain.words import comes_to, lasts, relative, short, shortened
 
 LEAST_GAIN = 0.03  # a lever that moves less is not worth its costs, nor within what the twin can tell
 COMPARABLE = 0.85  # of the best speed-up: more than that is nearer to it than gains are told
@@ -64,6 +64,7 @@ class Explanation:
     tried: Sequence[Moved]
     unknown: Mapping[str, str]
     notes: Sequence[str] = ()
+    least_s: Mapping[str, float] = field(default_factory=dict)  # that what objectives are of comes to here, whatever is moved
 
     @property
     def at_the_limit(self) -> bool:
@@ -72,13 +73,17 @@ class Explanation:
 
     @property
     def trust(self) -> Trust:
-        return trust_of(self.case.seen, self.present, self.case.traffic.closed, self.measure)
+        found = trust_of(self.case.seen, self.present, self.case.traffic.closed, self.measure)
+        return replace(found, doubts=(*found.doubts, *self.case.doubts))
 
     @property
     def verdict(self) -> str:
         if self.trust.lost is not None:
             return self.trust.lost
         best = self._best
+        if self.measure == GOODPUT and not best and not self.present.good_tokens_per_s:
+            told = ", ".join(f"the least {CALLED[name]} is {short(seconds * 1e3)} ms" for name, seconds in self.least_s.items())
+            return f"nothing that was tried here lets a request keep {self.case.slo}{f': {told}' if told else ''}"
         if self.case.limit.name == ARRIVALS and self.at_the_limit:
             asked = "nothing: you are at the limit of demand; more requests would be answered as they come"
             return f"{asked}, and {best}" if best else asked
@@ -141,7 +146,7 @@ def explain(case: Case, levers: Mapping[str, Lever], notes: Iterable[str] = (), 
     present = predict(case.way, case.traffic, case.slo)
     measure = measure_of(case)
     lost = trust_of(case.seen, present, case.traffic.closed, measure).lost is not None
-    moved = []
+    moved, here = [], [present]
     unknown = {}
     for name, lever in ({} if lost else levers).items():
         say(f"the twin tries {name}")
@@ -149,11 +154,13 @@ def explain(case: Case, levers: Mapping[str, Lever], notes: Iterable[str] = (), 
         if reason is not None:
             unknown[name] = reason
         moves = list(tried(name, lever, case, present, measure))
+        here += [each.figures for each in moves if each.change.here]
         moved += rising(moves) if lever.each else best_moves(moves)
     good = ranked(needed([each for each in moved if each.gain >= LEAST_GAIN]))
     return Explanation(
         case, measure, present, [each for each in good if each.change.here], [each for each in good if not each.change.here], moved,
-        unknown, tuple(notes))
+        unknown, tuple(notes), {f"{name}_s": min(read(each, f"{name}_s") for each in here)
+                                for name in (case.slo.most_s if case.slo is not None else ()) if f"{name}_s" in CALLED})
 
 
 def needed(moves: Sequence[Moved]) -> list[Moved]:

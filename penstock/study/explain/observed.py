@@ -47,6 +47,7 @@ class Observed:
     asking_share: float = 0.0  # of the requests that were answered: that carried objectives, whatever these were
     objectives: Objectives = NO_OBJECTIVES  # that requests carry, where the engine serves for them and they are known
     open_share: float = 0.0  # of the requests that were answered: that gave no max_tokens
+    spare: float = 0.0  # tokens by which the answers of the others were shorter than their max_tokens, on average
     late_ratio: float = 0.0  # requests that were refused for their objectives, to those that were answered
 
     @property
@@ -86,6 +87,7 @@ def observed(grown: Values, ever: Values | None = None) -> Observed:
         refused_of(grown), labelled(grown, "requests").get("abort", 0.0) / tally.wall_s,
         asking_share=min(1.0, sum(labelled(lengths, "slo_requests").values()) / count),
         open_share=min(1.0, value(lengths, "open_requests_total") / count),
+        spare=value(lengths, "unused_max_tokens_total") / max(1.0, count - value(lengths, "open_requests_total")),
         late_ratio=value(grown, "slo_refused_total") / max(1.0, answered(grown)))
 
 

@@ -188,10 +188,6 @@ def case_of(told: Evidence, parts: Mapping[str, Part], notes: list[str]) -> Case
             f"{told.name} describes itself in a way that cannot be read ({error}): it is of another version, or was changed") from None
     seen = replace(observed(told.grown, told.ever), kept_share=told.kept_share)
     seen = replace(seen, objectives=objectives_of(told, seen, config, notes))
-    if hardware is not None and hardware.doubts:
-        notes.append(
-            f"the limits of the engine's machine are in doubt, and with them what binds and what formats gain: {hardware.doubts[0]}; "
-            "measure again with `penstock limits --fresh` while nothing else runs there, then restart the server")
     if age_s is not None and age_s > OLD_S:
         notes.append(
             f"the limits of the engine's machine were measured {span_told(age_s)} before this was observed, which misleads where its speed "
@@ -206,7 +202,17 @@ def case_of(told: Evidence, parts: Mapping[str, Part], notes: list[str]) -> Case
     if seen.refused_share:
         notes.append(refused_told(seen.refused_share, bool(seen.objectives and seen.late_ratio) and way.config.admission != EVERYBODY))
     return Case(
-        way, came, seen, limit_of(seen.tally), weights, kv_bytes, free, forms, form, calibrations.of, parts, told.slo)
+        way, came, seen, limit_of(seen.tally), weights, kv_bytes, free, forms, form, calibrations.of, parts, told.slo,
+        doubts_of(hardware))
+
+
+def doubts_of(hardware: Hardware | None) -> tuple[str, ...]:
+    """What follows where the limits of the engine's machine are in doubt, in a sentence."""
+    if hardware is None or not hardware.doubts:
+        return ()
+    return ("the limits of the engine's machine are in doubt, and with them what binds, what formats gain, and what steps of sizes that it "
+            f"did not make take, as of larger batches and other chunks: {hardware.doubts[0]}; "
+            "measure again with `penstock limits --fresh` while nothing else runs there, then restart the server",)
 
 
 def who_came(way: Way, traffic: Traffic, seen: Observed, told: Evidence, notes: list[str]) -> tuple[Way, Traffic]:

@@ -70,7 +70,7 @@ class Traffic:
     `shared`: of a prompt's tokens, those that others begin with, too. `delay_s`: each way between client and engine. `think_s`: of a user
     from an answer to the next request, the mean of a memoryless time: with one that is always the same all users would keep the order in
     which they began. `thinking`: for most of a turn, so that it is not the engine that sets the pace. `objectives`: that each request
-    carries. `open_share`: of the requests, that give no max_tokens."""
+    carries. `open_share`: of the requests, that give no max_tokens. `spare`: tokens that answers of the others are shorter than theirs."""
 
     prompt: Lengths
     output: Lengths
@@ -85,6 +85,7 @@ class Traffic:
     draw: int = 0  # which of the ways in which they may come by chance
     objectives: Objectives = NO_OBJECTIVES
     open_share: float = 0.0
+    spare: float = 0.0
 
     @property
     def closed(self) -> bool:
@@ -101,6 +102,8 @@ class Traffic:
         asked = f", served for {self.objectives}" if self.objectives else ""
         if self.objectives and self.open_share >= TOLD_SHARE:
             asked += f", {self.open_share:.0%} of them without max_tokens"
+        if self.objectives and self.spare >= 1:
+            asked += f", answers {self.spare:,.0f} tokens below their max_tokens"
         return f"{who}, {self.prompt.mean:,.0f} tokens in, {self.output.mean:,.0f} out{common}{asked}"
 
     def calls(self, config: EngineConfig, shorter: float = 1.0) -> list[Call]:
@@ -121,7 +124,8 @@ class Traffic:
             steps = max(1, round(output / shorter))
             is_open = giving.random() < self.open_share
             e2e_s = None if is_open else most_s.e2e_s  # which needs max_tokens
-            found.append(Call(at_s, parts, steps, most_s.ttft_s, tpot_s, e2e_s, after_s=after_s, is_open=is_open))
+            spare = 0 if is_open else min(round(self.spare / shorter), most - length - output)
+            found.append(Call(at_s, parts, steps, most_s.ttft_s, tpot_s, e2e_s, after_s=after_s, spare=spare, is_open=is_open))
         return found
 
     def ended(self, config: EngineConfig, shorter: float = 1.0) -> tuple[int, ...]:
@@ -171,7 +175,8 @@ def traffic_of(seen: Observed, came_per_s: float | None = None, load: str | None
 
 def alike(seen: Observed, **who: Any) -> Traffic:
     """What each request is like, whoever sends it."""
-    return Traffic(seen.prompt, seen.output, shared=seen.hit_share, objectives=seen.objectives, open_share=seen.open_share, **who)
+    return Traffic(
+        seen.prompt, seen.output, shared=seen.hit_share, objectives=seen.objectives, open_share=seen.open_share, spare=seen.spare, **who)
 
 
 def of_users(seen: Observed, users: int, delay_s: float) -> Traffic:

@@ -8,7 +8,7 @@ from penstock.core.catalogue.part import Part
 from penstock.study.measure.samples import Sample
 from penstock.study.plan.configuration import Configuration
 from penstock.study.plan.cost import bill
-from penstock.study.plan.evaluate import MOST_BATCH, MOST_REPLICAS, Goal
+from penstock.study.plan.evaluate import MOST_BATCH, MOST_REPLICAS, Goal, missing
 from penstock.study.plan.line import Ask, Line, Served, Server, timing
 from penstock.study.plan.load import ATTAINED
 from penstock.study.plan.memory import room
@@ -71,7 +71,7 @@ class _Trial:
         load, row, samples = self.goal.load, self.row, self._samples(sized)
         kept, rate, tokens = kept_share(samples, self.goal), load.rate or 0.0, sized.replicas - sized.prefill_replicas
         misses = "" if kept >= ATTAINED else (
-            f"the SLO is kept for {kept:.0%} of the trace's requests, as they line up for {sized.replicas:,} "
+            f"the SLO is kept for {missing(kept)} of the trace's requests, as they line up for {sized.replicas:,} "
             f"replica{'s' if sized.replicas > 1 else ''}")
         more = f"arithmetic asks for {row.replicas:,}; of the trace's requests these keep the SLO for {self._kept(row):.0%}"
         tpot_s = statistics.fmean([sample.tpot_s for sample in samples if sample.tpot_s is not None] or [0.0])

@@ -5,6 +5,7 @@ from typing import Any
 
 from penstock.core.errors import UsageError
 from penstock.study.plan.configuration import layout_of
+from penstock.study.plan.evaluate import Goal
 from penstock.study.plan.model import Cut, Model, WeightFormat
 
 
@@ -17,6 +18,14 @@ class Undivided:
     quant: Sequence[str]
     told: str
     everywhere: bool
+
+    @property
+    def said(self) -> str:
+        """Which degrees were not tried, and why; in which formats, where others are planned with too."""
+        names = [layout_of(ranks, 1) for ranks in self.tensor_parallel]
+        among = "" if self.everywhere else f" in {listed(self.quant)}"
+        whose, verb = ("it", "is") if len(names) == 1 else (names[0], "are")
+        return f"{listed(names)} {verb} left out{among}: {whose} {self.told}"
 
     def as_json(self) -> dict[str, Any]:
         return {"tensor_parallel": list(self.tensor_parallel), "quant": list(self.quant),
@@ -37,6 +46,50 @@ def check_degrees(model: Model, formats: Mapping[str, WeightFormat], degrees: Se
             able = [str(each) for each in range(1, model.spec.num_heads + 1)
                     if any(model.cut(each, format) is None for format in formats.values())]
             raise UsageError(f"--tensor-parallel {ranks} {cuts[0].told}: give {'one of ' if len(able) > 1 else ''}{', '.join(able)}")
+
+
+def check_split(model: Model, ranks: Sequence[int] | None, stages: Sequence[int] | None, goal: Goal, parts: Sequence[str]) -> None:
+    """Raises UsageError for more stages than layers, and for a part, a degree or a number of stages that there are no devices for."""
+    for count in stages or ():
+        if count > model.spec.num_layers:
+            raise UsageError(f"--pipeline-parallel {count} is more than the model's {model.spec.num_layers} layers")
+    needs = [devices for _, devices in named(ranks, stages)]
+    lacking = [(name, min(needs)) for name in parts] if needs else []
+    lacking += [(parts[0], devices) for devices in needs if not any(enough(goal, name, devices) for name in parts)]
+    for name, devices in lacking:
+        if not enough(goal, name, devices):
+            raise UsageError(f"{there_are(goal, name)} of {name}, and {devices} are asked for: give {goal.more(name, devices)}")
+
+
+def fewer_devices(ranks: Sequence[int] | None, stages: Sequence[int] | None, goal: Goal, parts: Sequence[str]) -> list[str]:
+    """Which of the degrees and numbers of stages that were asked for are not tried on a part, as it has fewer devices."""
+    told = []
+    for name in parts:
+        if lacks := {layout: devices for layout, devices in named(ranks, stages) if not enough(goal, name, devices)}:
+            told.append(f"{listed(lacks)} {'is' if len(lacks) == 1 else 'are'} left out on {name}: {there_are(goal, name)}, and it takes "
+                        f"{goal.more(name, max(lacks.values()))}")
+    return told
+
+
+def named(ranks: Sequence[int] | None, stages: Sequence[int] | None) -> list[tuple[str, int]]:
+    """Degrees and numbers of stages that were asked for, and the fewest devices that each is tried on."""
+    return [*((layout_of(count, 1), count * min(stages or [1])) for count in ranks or ()),
+            *((f"PP{count}", count * min(ranks or [1])) for count in stages or ())]
+
+
+def enough(goal: Goal, name: str, devices: int) -> bool:
+    return devices <= (goal.most_devices(name) or devices)
+
+
+def there_are(goal: Goal, name: str) -> str:
+    devices = goal.most_devices(name)
+    return f"there {'is' if devices == 1 else 'are'} {devices}"
+
+
+def listed(words: Iterable[str]) -> str:
+    """a, b and c"""
+    *before, last = words
+    return f"{', '.join(before)} and {last}" if before else last
 
 
 def undivided(model: Model, formats: Mapping[str, WeightFormat], degrees: Iterable[int]) -> list[Undivided]:

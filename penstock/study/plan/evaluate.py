@@ -1,6 +1,6 @@
 """From a candidate to a configuration: does it fit, how fast is it, at what cost."""
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.compute.steptime import Roofline
@@ -67,10 +67,10 @@ class Evaluator:
         refused: Configuration | None = None
         for chunk in self._goal.chunks:
             trial = _Trial(candidate, stored, timer, self._room(candidate, chunk), chunk, self._model.spec.max_position)
-            if reason := self._refusal(trial):
-                refused = refused or replace(trial.row(reason), overfull=trial.space.overfull(self._most_cached))
-                continue
-            found += self._tried(trial)
+            if self._fits(trial):
+                found += self._tried(trial)
+            elif refused is None:
+                refused = self._refused(trial)
         best: dict[bool, Configuration] = {}
         for each in found:
             apart = each.prefill_replicas > 0
@@ -93,19 +93,34 @@ class Evaluator:
         """Tokens that have to fit in the KV cache."""
         return (self._goal.load.batch or 1) * self._goal.load.most_tokens
 
-    def _room(self, candidate: Candidate, chunk: int) -> Room:
+    def _room(self, candidate: Candidate, chunk: int, batch: int | None = None) -> Room:
         stored = self._model.stored(self._formats[candidate.quant], candidate.kv_dtype)
-        batch = self._goal.load.batch or 1
+        batch = batch or self._goal.load.batch or 1
         return room(stored, candidate.part, candidate.split, max(chunk, batch), max(SEQS, batch))
 
-    def _refusal(self, trial: "_Trial") -> str:
-        """Why it does not fit; empty where it does."""
+    def _fits(self, trial: "_Trial") -> bool:
+        return self._goal.load.most_tokens <= trial.max_position and not trial.space.missing(self._most_cached)
+
+    def _refused(self, trial: "_Trial") -> Configuration:
+        """With what does not fit, and what would."""
         longest = self._goal.load.most_tokens
         if longest > trial.max_position:
-            return f"a request takes {longest:,} tokens, but the model's context is {trial.max_position:,}"
-        if trial.space.missing(self._most_cached):
-            return trial.space.told(self._most_cached, trial.candidate.part)
-        return ""
+            return trial.row(f"a request takes {longest:,} tokens, but the model's context is {trial.max_position:,}")
+        told = "; ".join(filter(None, (trial.space.told(self._most_cached, trial.candidate.part), self._would_fit(trial))))
+        return replace(trial.row(told), overfull=trial.space.overfull(self._most_cached))
+
+    def _would_fit(self, trial: "_Trial") -> str:
+        """As many requests at once, or as long a one, or as long a chunk, as there is memory for; empty where that is not for any."""
+        def fits(batch: int, tokens: int, chunk: int) -> bool:
+            return not self._room(trial.candidate, chunk, batch).missing(batch * tokens)
+
+        batch, longest, chunk = self._goal.load.batch or 1, self._goal.load.most_tokens, trial.chunk
+        if most := last(batch, lambda count: fits(count, longest, chunk)):
+            return f"{most:,} at once would fit"
+        if (most := last(longest, lambda count: fits(1, count, chunk))) > 1:
+            return f"a request of {most:,} tokens would fit"
+        most = last(chunk, lambda count: fits(1, longest, count))
+        return f"one request would fit with --chunk {most}" if most else ""
 
     def _tried(self, trial: "_Trial") -> list[Configuration]:
         load = self._goal.load
@@ -124,12 +139,12 @@ class Evaluator:
         if best.batch == most < MOST_BATCH and self._good(steady.closed(2 * most)) > GROWING * goodput(best):
             return replace(best, bound="KV capacity", batch_told=f"the KV cache holds {most:,} such requests")
         if not best.meets_slo:
-            return best
+            return replace(rows[0], batch_told="more at once take longer")
         at, best = next((at, row) for at, row in enumerate(rows) if row.meets_slo and goodput(row) >= ENOUGH * goodput(best))
         return best if at + 1 == len(rows) else replace(best, batch_told=next_told(best, rows[at + 1]))
 
     def _good(self, point: Point) -> float:
-        return point.requests_per_s if not self._misses(point.ttft_s, point.tpot_s) else 0.0
+        return point.requests_per_s * self._misses(point.ttft_s, point.tpot_s)[1]
 
     def _at_rate(self, trial: "_Trial", steady: Steady) -> Configuration | None:
         """The fewest replicas that keep up and keep the SLO; where none do, the fewest that keep up."""
@@ -151,7 +166,7 @@ class Evaluator:
     def _too_much(self, trial: "_Trial", steady: Steady) -> Configuration:
         """The rate is more than all devices keep up with: which one is not, and how many devices would do."""
         rate, limit, most = self._goal.load.rate or 0.0, self._most_replicas(trial), trial.largest_batch(self._goal.load)
-        said = f"cannot keep up with {rate:g} request{'' if rate == 1 else 's'} a second on {self._devices_told(trial)}"
+        said = f"cannot keep up with {digits(rate)} request{'' if rate == 1 else 's'} a second on {self._devices_told(trial)}"
         each = None if limit < 1 else sustained(steady, most, rate / limit)
         if each is None:
             return trial.row(said, fits=True)
@@ -198,32 +213,35 @@ class Evaluator:
 
     def _devices_told(self, trial: "_Trial") -> str:
         most = self._goal.most_devices(trial.candidate.part.name)
-        return f"{most} device{'s' if most > 1 else ''}" if most is not None else f"{MOST_REPLICAS} replicas"
+        return f"{most} device{'s' if most > 1 else ''}" if most is not None else f"{MOST_REPLICAS:,} replicas"
 
-    def _misses(self, ttft: float, tpot: float, queue: Queue | Batches | None = None) -> list[str]:
-        """The objectives that are not kept, each in words. `queue`: of requests that come at random, of which most must be in time."""
-        steps = self._goal.load.output - 1
+    def _misses(self, ttft: float, tpot: float, queue: Queue | Batches | None = None) -> tuple[list[str], float]:
+        """(the objectives that are not kept, each in words, the share of the requests that keep all of them). `queue`: of requests that
+        come at random, of which most must be in time."""
+        steps, least = self._goal.load.output - 1, 1.0
         missed = []
         for name, value in (("ttft", ttft), ("tpot", tpot), ("e2e", ttft + steps * tpot)):
             most = self._goal.most_s.get(name)
             if most is None:
                 continue
-            within = most - (steps * tpot if name == "e2e" else 0.0)
+            after = steps * tpot if name == "e2e" else 0.0
             if queue is not None and name != "tpot":
-                share = queue.share_within(within)
+                share = queue.share_within(most - after)
+                least = min(least, share)
                 if share < ATTAINED:
-                    missed.append(f"{share:.0%} of requests keep {name} within {ms(most)}")
+                    later = ms(queue.percentile(ATTAINED) + after)
+                    missed.append(f"{missing(share)} of requests keep {name} within {ms(most)}, and {ATTAINED:.0%} within {later}")
             elif value > most:
                 missed.append(f"{name} is {ms(value)}, not {ms(most)}")
-        return missed
+        return missed, 0.0 if missed else least
 
     def _row(self, trial: "_Trial", point: Point, batch: int, replicas: int = 1, prompts: int = 0) -> Configuration:
         load = self._goal.load
         at_random = load.rate is not None
-        missed = self._misses(point.ttft_s, point.tpot_s, point.queue if at_random else None)
+        missed, share = self._misses(point.ttft_s, point.tpot_s, point.queue if at_random else None)
         rate = load.rate if load.rate is not None else point.requests_per_s * replicas
         devices = replicas * trial.candidate.split.devices
-        good = 0.0 if missed else rate
+        good = rate * share
         told = ""
         if at_random and (seldom := at_once(point.running)) < batch:
             batch, told = seldom, "hardly ever are more there at once"
@@ -321,4 +339,18 @@ def at_once(running: float) -> int:
 
 
 def ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+    return f"{digits(seconds * 1e3)} ms" if seconds < 1 else f"{digits(seconds)} s"
+
+
+def missing(share: float) -> str:
+    """A share that is too small, in percent, rounded down: never as if it sufficed."""
+    return f"{math.floor(share * 100)}%"
+
+
+def last(most: int, does: Callable[[int], bool]) -> int:
+    """Of the numbers below `most` from 1 on, the largest that does, if fewer do wherever more do; 0 where none does."""
+    low, high = 0, most
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if does(middle) else (low, middle)
+    return low

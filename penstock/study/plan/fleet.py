@@ -137,9 +137,11 @@ class Fleet:
 
     def _place(self, at: int, wish: Wish, ways: Sequence[Way]) -> Placement:
         if not ways:
-            good = _good(wish, self.parts)
-            lost = wish.rows[0].reason if wish.rows else "there is no hardware for it"
-            return Placement(wish.model, None, reason=wanting(good[0], self.parts[good[0].hardware]) if good else lost)
+            least = min(_good(wish, self.parts), key=lambda row: row.devices, default=None)
+            if least is None:
+                return Placement(wish.model, None, reason=wish.rows[0].reason if wish.rows else "there is no hardware for it")
+            free = sum(device.part.name == least.hardware and not device.tenants for device in self.devices)
+            return Placement(wish.model, None, reason=wanting(least, self.parts[least.hardware], free))
         added, row, devices = ways[0]
         self.put(ways[0])
         numbers = {id(device): number for number, device in enumerate(self.devices)}
@@ -251,16 +253,20 @@ def together(row: Configuration, part: Part) -> int:
     return next((count for count in (_share(row), row.tensor_parallel) if count <= part.node), 1)
 
 
-def wanting(row: Configuration, part: Part) -> str:
-    """Why there is no place for it."""
+def wanting(row: Configuration, part: Part, free: int) -> str:
+    """Why there is no place for it. `free`: devices of its kind."""
     share, each = _share(row), together(row, part)
     if share > 1:
         owners = [owner for owner, several in (("stage", each < share), ("replica", row.replicas > 1)) if several]
         owned = f" for each {' of each '.join(owners)}" if owners else ""
         node = f", {each} of them in one node{owned}" if each > 1 else ""
-        return f"needs {row.devices} of {row.hardware}{node}, and these are not free"
-    free = "none is free" if row.devices == 1 else "not enough are free"
-    return f"needs {row.devices} of {row.hardware}: {free}, and those in use have no room or time for it"
+        apart = ", but not so many in one node" if free >= row.devices else ""
+        return f"needs {row.devices:,} of {row.hardware}{node}: {free_told(free)}{apart}"
+    return f"needs {row.devices:,} of {row.hardware}: {free_told(free)}, and those in use have no room or time for it"
+
+
+def free_told(free: int) -> str:
+    return f"{free:,} {'is' if free == 1 else 'are'} free" if free else "none is free"
 
 
 def cost_of(part: Part) -> float:

@@ -1,6 +1,7 @@
 """Models by name whose config.json Penstock knows, so that planning needs neither a download nor a network."""
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from copy import deepcopy
@@ -37,8 +38,8 @@ def config_file(name: str) -> Path | None:
 def other_names(name: str) -> str:
     """What else plan takes, for one who gave a name that stands for nothing: the known names like it, or all of them."""
     told = _told()
-    names = {key.lower(): short for short, each in told.items() for key in (short, str(each["hub"]), str(each["hub"]).partition("/")[2])}
-    near = list(dict.fromkeys(names[each] for each in difflib.get_close_matches(name.lower(), names)))
+    names = {_plain(key): short for short, each in told.items() for key in (short, str(each["hub"]), str(each["hub"]).partition("/")[2])}
+    near = list(dict.fromkeys(names[each] for each in difflib.get_close_matches(_plain(name), names)))
     meant = f"{', '.join(near[:-1])} or {near[-1]}" if len(near) > 1 else "".join(near)
     known = f"one of {len(told)} known names: did you mean {meant}?" if near else f"a known name: {', '.join(told)}"
     return f"plan also takes a folder, a GGUF file, a config.json, or {known}"
@@ -62,6 +63,11 @@ def check_weights(name: str, what: str) -> None:
     if told is not None and hub.local_path(name) is None:
         raise UsageError(f"{what} runs the model, but of {name!r} only the config is known: give a folder or a GGUF file with its weights, "
                          f"or its name on the hub, {told['hub']}")
+
+
+def _plain(name: str) -> str:
+    """Without what models of the same shape are told apart by."""
+    return re.sub(r"-(instruct|chat|it|base|hf)$", "", name.lower())
 
 
 def _config(told: Mapping[str, Any]) -> dict[str, Any]:

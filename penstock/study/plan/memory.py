@@ -55,7 +55,7 @@ class Room:
 
 def gb(num_bytes: float) -> str:
     """With a digit after the point, or two that count where that would be 0."""
-    return f"{num_bytes / 1e9:.1f}" if num_bytes >= 1e8 else f"{num_bytes / 1e9:.2g}"
+    return f"{num_bytes / 1e9:,.1f}" if num_bytes >= 1e8 else f"{num_bytes / 1e9:.2g}"
 
 
 def room(stored: Stored, part: Part, split: Split, rows: int, seqs: int = SEQS) -> Room:

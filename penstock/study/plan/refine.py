@@ -14,7 +14,7 @@ from penstock.study.measure.samples import Sample
 from penstock.study.plan.bursts import Bursts
 from penstock.study.plan.configuration import MEASURED, TWIN, Configuration
 from penstock.study.plan.cost import bill
-from penstock.study.plan.evaluate import Goal, rank
+from penstock.study.plan.evaluate import Goal, missing, rank
 from penstock.study.plan.fewest import Fewest
 from penstock.study.plan.load import ATTAINED, Load
 from penstock.study.plan.memory import room
@@ -124,7 +124,7 @@ class Twins:
         kept = kept_share(played.samples, self.goal)
         if not played.overrun and kept >= ATTAINED:
             return ""
-        becomes = "requests pile up" if played.overrun else f"it is {kept:.0%}"
+        becomes = "requests pile up" if played.overrun else f"it is {missing(kept)}"
         return f"the SLO is kept for {row.kept_share or 0.0:.0%} of the requests; with steps {LONGER - 1:.0%} longer {becomes}"
 
     def _told(self, row: Configuration, replica: Replica, roofline: Roofline, played: Played) -> Configuration:
@@ -136,7 +136,7 @@ class Twins:
         by_place = placed(played)
         there, among = max(map(peak, by_place)), f" over {len(by_place)} replicas" if len(by_place) > 1 else ""
         good, census = rate * kept, played.census
-        misses = "" if kept >= ATTAINED else f"the SLO is kept for {kept:.0%} of the requests{with_replicas(row)}"
+        misses = "" if kept >= ATTAINED else f"the SLO is kept for {missing(kept)} of the requests{with_replicas(row)}"
         each_s = (samples[-1].due_s or 1.0) * len(by_place)  # seconds of all replicas that were played
         at_once = running(samples) / len(by_place)
         space = room(replica.stored, replica.part, replica.split, row.chunk or 1)
@@ -158,7 +158,7 @@ def can_play(row: Configuration) -> bool:
 def in_vain(rehearsal: Rehearsal, goal: Goal) -> str:
     """Why no number of replicas keeps the SLO; empty where one would."""
     kept = kept_share(rehearsal.unloaded().samples, goal) if goal.most_s else 1.0
-    return "" if kept >= ATTAINED else f"more do not help: of requests that each have a replica to themselves {kept:.0%} keep the SLO"
+    return "" if kept >= ATTAINED else f"more do not help: of requests that each have a replica to themselves {missing(kept)} keep the SLO"
 
 
 def times_as_long(timer: StepTimer, roofline: StepTimer, load: Load) -> dict[str, float]:

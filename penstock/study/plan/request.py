@@ -7,7 +7,7 @@ from typing import Any
 from penstock.compute.models.load import hub
 from penstock.compute.models.load.checkpoint import beside, read_object
 from penstock.core.catalogue.part import Part
-from penstock.core.catalogue.read import Catalogue
+from penstock.core.catalogue.read import Catalogue, is_short
 from penstock.core.config import EngineConfig
 from penstock.core.errors import ModelError, PenstockError, UsageError
 from penstock.core.modelspec import DTYPE_BYTES
@@ -22,7 +22,7 @@ from penstock.study.plan.calibrate import kept
 from penstock.study.plan.checked import Checked
 from penstock.study.plan.configuration import TWIN, Configuration
 from penstock.study.plan.crowd import crowded
-from penstock.study.plan.degrees import Undivided, check_degrees, undivided
+from penstock.study.plan.degrees import Undivided, check_degrees, check_split, fewer_devices, undivided
 from penstock.study.plan.evaluate import CHUNKS, Goal, with_chunk_told
 from penstock.study.plan.here import HERE, told_here
 from penstock.study.plan.known import config_file, has_weights, known_config, other_names
@@ -30,7 +30,7 @@ from penstock.study.plan.load import Asked, Load, load_of, read_trace, within_co
 from penstock.study.plan.model import KV_FORMATS, NONE, PLANNED, STORED, Model, WeightFormat, unserved, weight_format
 from penstock.study.plan.refine import Twins
 from penstock.study.plan.rehearsal import Traffic
-from penstock.study.plan.search import Choices, degrees, search
+from penstock.study.plan.search import Choices, candidates, degrees, search
 from penstock.study.plan.simulate.twin import Pace
 
 ALL, AUTO = "all", "auto"
@@ -100,9 +100,25 @@ def unwatched(told: str) -> None:
     pass
 
 
-def plan(request: Request, watch: Watch = unwatched, num_here: int | None = None) -> Plan:
-    """`num_here`: of this machine, where they are counted. Raises UsageError for options that do not go together or do not exist,
-    ModelError for a model that is not found or understood."""
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A request that nothing is wrong with. `trace`: without what no server of the model takes."""
+
+    model: Model
+    trace: Sequence[Row] | None
+    goal: Goal
+    choices: Choices
+    left_out: str
+    undivided: Sequence[Undivided]
+
+    @property
+    def steady(self) -> bool:
+        return self.goal.load.rate is None
+
+
+def understood(request: Request, num_here: int | None = None) -> Question:
+    """`num_here`: of this machine, where they are counted. Raises UsageError for options that do not go together or do not exist, and where
+    they leave nothing to try; ModelError for a model that is not found or understood."""
     parts, model = both(request)
     trace: Sequence[Row] | None = None if request.traffic is None else read_trace(request.traffic)
     load = load_of(Asked(request.batch, request.input, request.output, request.rate, request.traffic), trace or ())
@@ -121,22 +137,30 @@ def plan(request: Request, watch: Watch = unwatched, num_here: int | None = None
     ranks, stages = _counts(request.tensor_parallel, "tensor-parallel"), _counts(request.pipeline_parallel, "pipeline-parallel")
     goal = Goal(load, most_s, _counts(request.chunk, "chunk") or CHUNKS, request.max_devices, request.prefill_split, num_here)
     check_degrees(model, formats, ranks or ())
-    check_split(model, ranks, stages, goal, parts)
-    parts = parts_for(request, parts, model, formats)
-    choices = Choices(parts, formats, kv_dtypes, ranks, stages)
-    left_out = not_served_here(choices)
+    names = [part.name for part in parts]
+    check_split(model, ranks, stages, goal, names)
+    choices = Choices(parts_for(request, parts, model, formats), formats, kv_dtypes, ranks, stages)
+    left_out = [*not_served_here(choices), *fewer_devices(ranks, stages, goal, names)]
+    uncut = undivided(model, formats, degrees(model, goal, choices))
+    if not any(candidates(model, goal, choices)):
+        raise UsageError("; ".join(["nothing is left to try", *left_out, *(each.said for each in uncut)]))
+    return Question(model, trace, goal, choices, "; ".join(left_out), uncut)
+
+
+def plan(request: Request, watch: Watch = unwatched, num_here: int | None = None) -> Plan:
+    """Raises as `understood`."""
+    asked = understood(request, num_here)
+    model, goal, choices, load = asked.model, asked.goal, asked.choices, asked.goal.load
     checked = Checked(watch)
-    traffic = Traffic(load, trace, request.routing)
-    refine = list if steady or not request.simulate else Twins(
-        model, formats, parts, goal, traffic, lambda row: measured(request, row, checked), watch).refined
+    refine = list if asked.steady or not request.simulate else Twins(
+        model, choices.formats, choices.parts, goal, Traffic(load, asked.trace, request.routing),
+        lambda row: measured(request, row, checked), watch).refined
     rows = search(model, goal, choices, refine, watch)
-    rows = rows if trace is None else crowded(rows, trace, load)
-    if not rows:
-        raise UsageError(left_out or f"nothing can be tried with --max-devices {request.max_devices}: give fewer ways or more devices")
+    rows = rows if asked.trace is None else crowded(rows, asked.trace, load)
     told = [with_chunk_told(row, load) for row in rows]
     command, waits = to_calibrate(request, told)
-    return Plan(request.model, model.spec.num_parameters(), load, most_s, told, request.what_if, left_out, command, waits, checked.doubts,
-                model.dtype, told_wide(request, model), model.told, undivided(model, formats, degrees(model, goal, choices)))
+    return Plan(request.model, model.spec.num_parameters(), load, goal.most_s, told, request.what_if, asked.left_out, command, waits,
+                checked.doubts, model.dtype, told_wide(request, model), model.told, asked.undivided)
 
 
 def quants_of(given: Sequence[str], model: Model, every: Sequence[str], steady: bool) -> tuple[str, ...]:
@@ -182,9 +206,17 @@ def both(request: Request) -> tuple[list[Part], Model]:
     return parts, model
 
 
-def calibrated(quants: Sequence[str]) -> tuple[str, ...]:
-    """The weight formats whose steps are timed where these are asked for: "all" are those that this engine serves."""
-    return _listed(quants, SERVED, (NONE,))
+def calibrated(request: Request) -> dict[str, EngineConfig]:
+    """The engines whose steps are timed, by weight format: of `all`, those that this engine serves. Raises PenstockError for one that
+    cannot be made."""
+    names = _listed(request.quant, SERVED, (NONE,))
+    if lacking := [name for name in names if name in PLANNED]:
+        raise UsageError(f"--calibrate times the steps of this engine, which serves no {', '.join(lacking)} weights, but "
+                         f"{', '.join(SERVED)}: leave --quant {lacking[0]} out")
+    engines = {name: engine_of(request, name) for name in names}
+    for config in engines.values():
+        kept(config)
+    return engines
 
 
 def measured(request: Request, row: Configuration, checked: Checked) -> Pace | None:
@@ -214,13 +246,14 @@ def to_calibrate(request: Request, rows: Sequence[Configuration]) -> tuple[str, 
     return f"penstock plan {request.model} --calibrate{formats}{dtype}" if formats else "", bool(able) and steady
 
 
-def not_served_here(choices: Choices) -> str:
+def not_served_here(choices: Choices) -> list[str]:
     """Which formats that are asked for this machine is not planned with; empty where it is not asked about, or has all of them."""
     pairs = [(quant, AUTO) for quant in choices.formats] + [(NONE, kv_dtype) for kv_dtype in choices.kv_dtypes]
     lacking = [lack for pair in pairs for lack in unserved(*pair)]
     if not lacking or not any(part.name == HERE for part in choices.parts):
-        return ""
-    return f"{HERE} is left out with {', '.join(lacking)}: this engine, which would run there, serves {', '.join(SERVED)} and KV in {AUTO}"
+        return []
+    serves = f"this engine, which would run there, serves {', '.join(SERVED)} and KV in {AUTO}"
+    return [f"{HERE} is left out with {', '.join(lacking)}: {serves}"]
 
 
 def model_of(name: str, dtype: str | None = None) -> Model:
@@ -274,13 +307,11 @@ def parts_of(
 
 
 def check_here(request: Request) -> None:
-    """Raises UsageError, before this machine is measured for a plan, where that plan is refused anyway, or does not use this machine."""
-    parts, model = both(request)
-    objectives(request.slo)
-    if all(part.name != HERE for part in parts):
+    """Raises UsageError or ModelError, before this machine is measured for a plan, where that plan is refused anyway, or does not use this
+    machine."""
+    if all(part.name != HERE for part in understood(request).choices.parts):
         raise UsageError(f"--calibrate measures this machine, but a plan for --hardware {request.hardware} does not use that: "
                          f"add {HERE} there, or leave one of the two out")
-    parts_for(request, parts, model, formats_of(request, model))
 
 
 def catalogue_of(
@@ -311,18 +342,6 @@ def check_routing(routing: str, played: bool) -> None:
         raise UsageError(f"--routing {routing} is for what the twin plays, at a rate or with a trace, and nothing is played here")
 
 
-def check_split(model: Model, ranks: Sequence[int] | None, stages: Sequence[int] | None, goal: Goal, parts: Sequence[Part]) -> None:
-    """Raises UsageError for more stages than layers, and for what takes more devices than there are."""
-    for count in stages or ():
-        if count > model.spec.num_layers:
-            raise UsageError(f"--pipeline-parallel {count} is more than the model's {model.spec.num_layers} layers")
-    least = min(ranks or [1]) * min(stages or [1])
-    for name in [part.name for part in parts]:
-        if (devices := goal.most_devices(name)) is not None and least > devices:
-            there = "is" if devices == 1 else "are"
-            raise UsageError(f"there {there} {devices} of {name}, and {least} are asked for: give {goal.more(name, least)}")
-
-
 def _listed(given: Sequence[str], every: Sequence[str], otherwise: Sequence[str]) -> tuple[str, ...]:
     if not given:
         return tuple(otherwise)
@@ -345,13 +364,22 @@ def _given(text: str | None, option: str, names: Sequence[str], catalogue: Catal
         return {}
     told = dict.fromkeys(names, text)
     if "=" in text:
-        told = {catalogue.named(name): figure for name, figure in parse_pairs(text, option).items()}
+        pairs = [(_among(names, name) or catalogue.named(name), figure) for name, figure in parse_pairs(text, option).items()]
+        told = dict(pairs)
+        if len(told) < len(pairs):
+            raise UsageError(f"{option} {text} gives a part twice: leave one out")
     if strange := [name for name in told if name not in names]:
         raise UsageError(f"{option} names {', '.join(strange)}, which --hardware does not")
     for value in told.values():
         if not _is_amount(value):
             raise UsageError(f"{option} must be a number from 0 on, or NAME=NUMBER,..., not {value!r}")
     return told
+
+
+def _among(names: Collection[str], name: str) -> str | None:
+    """Of the parts that are asked about, the one that a name stands for, also where it is short for others of the catalogue."""
+    meant = {each for each in names if each == name or is_short(name, each)}
+    return name if name in meant else meant.pop() if len(meant) == 1 else None
 
 
 def _is_amount(text: str) -> bool:

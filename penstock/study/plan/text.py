@@ -1,11 +1,12 @@
 """A plan as lines for people: a table, and under it why each row stands where it does. Every figure beside it is in the plan's JSON."""
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.study.digits import digits
 from penstock.study.plan.configuration import ARITHMETIC, MEASURED, Configuration, layout_of
-from penstock.study.plan.degrees import Undivided
+from penstock.study.plan.degrees import listed
+from penstock.study.plan.evaluate import ms
 from penstock.study.plan.here import HERE
 from penstock.study.plan.model import unserved
 from penstock.study.plan.request import Plan
@@ -57,7 +58,7 @@ def lines(plan: Plan, top: int | None, width: int | None) -> list[str]:
     rows = shown(plan.configurations, top)
     table, left_out = Table(empty_left_out(alike_left_out([cells(number, row) for number, row in rows.items()]))).within(width)
     unserved = not_served(list(rows.values()))
-    above = [wrapped(each, width, 2) for each in (head(plan), *unserved, *plan.doubts)]
+    above = [wrapped(each, width, 2) for each in (head(plan), *unserved, *plan.doubts, *unmet(plan))]
     said = [*above, "", *table, "", *(wrapped(note, width, 6) for note in notes(rows))]
     if more := len(plan.configurations) - len(rows):
         beaten = ", which something beats or which do not do what is asked" if top is None else ""
@@ -78,11 +79,24 @@ def shown(rows: Sequence[Configuration], top: int | None) -> dict[int, Configura
 def head(plan: Plan) -> str:
     load = plan.load
     rate = f"{load.rate or 0:{',.0f' if (load.rate or 0) >= 100 else '.3g'}} a second"
-    much = f"{load.batch} at once" if load.batch else rate if load.rate else "as many as pay"
+    much = f"{load.batch:,} at once" if load.batch else rate if load.rate else "as many as pay"
     return (f"{plan.model}: {plan.parameters:,} parameters; {load.input:,} tokens in, {load.output:,} out, {much}"
             + (f" ({load.told})" if load.told else "") + (f"; {plan.dtype_told}" if plan.dtype_told else "")
             + (f"; as stored: {plan.stored}" if plan.stored else "")
             + (f"; what if {plan.what_if}: the figures are for hardware changed like this" if plan.what_if else ""))
+
+
+def unmet(plan: Plan) -> list[str]:
+    """Where nothing keeps the SLO, how near each objective is."""
+    able = [row for row in plan.configurations if row.tpot_s is not None]
+    if not plan.most_s or not able or any(row.meets_slo for row in able):
+        return []
+    told, far = [], []
+    for name, most in plan.most_s.items():
+        value, row = min(((getattr(row, f"{name}_s"), row) for row in able), key=lambda each: each[0])
+        told.append(f"the least mean {name} is {ms(value)}, of {row.called}, and {ms(most)} is asked for")
+        far += [told[-1]] if value > most else []
+    return [f"nothing that was tried keeps the SLO: {'; '.join(far or told)}"]
 
 
 def cells(number: int, row: Configuration) -> dict[str, str]:
@@ -169,7 +183,7 @@ def legend(plan: Plan, rows: Sequence[Configuration], left_out: Sequence[str]) -
     if any(row.predicted_by != ARITHMETIC for row in rows):
         said.append("~ played by the twin, request by request: the real scheduler on a virtual clock; rows without it are arithmetic")
     said += on_what(plan, rows)
-    said += [without(each) for each in plan.undivided]
+    said += [each.said for each in plan.undivided]
     if plan.left_out:
         said.append(plan.left_out)
     unknown = {option: names for option, figure in (("--price", "usd_per_hour"), ("--watts", "watts"))
@@ -181,14 +195,6 @@ def legend(plan: Plan, rows: Sequence[Configuration], left_out: Sequence[str]) -
     if left_out:
         said.append(f"not shown in this width: {', '.join(left_out)}; a wider terminal or --json has them")
     return said
-
-
-def without(left: Undivided) -> str:
-    """Which degrees were not tried, and why; in which formats, where others are planned with too."""
-    names = [layout_of(ranks, 1) for ranks in left.tensor_parallel]
-    among = "" if left.everywhere else f" in {listed(left.quant)}"
-    whose, verb = ("it", "is") if len(names) == 1 else (names[0], "are")
-    return f"{listed(names)} {verb} left out{among}: {whose} {left.told}"
 
 
 def not_served(rows: Sequence[Configuration]) -> list[str]:
@@ -222,12 +228,6 @@ def on_what(plan: Plan, rows: Sequence[Configuration]) -> list[str]:
     if plan.calibrate:
         said.append(f"to time what was not measured, some minutes a format: {plan.calibrate}")
     return said
-
-
-def listed(words: Iterable[str]) -> str:
-    """a, b and c"""
-    *before, last = words
-    return f"{', '.join(before)} and {last}" if before else last
 
 
 def given(value: float | None, form: str) -> str:

@@ -46,15 +46,16 @@ def test_no_more_are_kept_than_a_proposer_may_use() -> None:
     seq.keep_states(0, states(0, 100), MAX_STATES)
     for at in range(100, 100 + most - 1):
         seq.keep_states(at, states(at, 1), MAX_STATES)
-    kept = seq.take_states()
+    kept = seq.states()
     assert kept is not None and np.array_equal(kept, states(0, 99 + most))
+    seq.drop_states()
+    assert seq.states() is None and seq.num_states == 0
     start = 100 + most
     seq.keep_states(start, states(start, 100), MAX_STATES)
     for at in range(start + 100, start + 100 + most):
         seq.keep_states(at, states(at, 1), MAX_STATES)
-    kept = seq.take_states()
+    kept = seq.states()
     assert kept is not None and np.array_equal(kept, states(start + 100, most))
-    assert seq.take_states() is None
 
 
 def test_states_before_a_gap_are_dropped() -> None:
@@ -62,7 +63,7 @@ def test_states_before_a_gap_are_dropped() -> None:
     seq.keep_states(0, states(0, 5), MAX_STATES)
     seq.keep_states(2, states(2, 1), MAX_STATES)
     seq.keep_states(3, states(3, 2), MAX_STATES)
-    kept = seq.take_states()
+    kept = seq.states()
     assert kept is not None and np.array_equal(kept, states(2, 3))
 
 
@@ -71,5 +72,5 @@ def test_of_one_state_no_more_are_kept() -> None:
     seq.keep_states(0, states(0, 500), 1)
     assert seq.num_states == 1 and seq._states[0].base is None
     seq.keep_states(500, states(500, 2), 1)
-    kept = seq.take_states()
-    assert kept is not None and np.array_equal(kept, states(501, 1)) and seq.num_states == 0
+    kept = seq.states()
+    assert kept is not None and np.array_equal(kept, states(501, 1)) and seq.num_states == 1

@@ -47,12 +47,13 @@ class Never(Always):
 
 
 class Reading:
-    """Drafts nothing, and keeps what it is shown."""
+    """Drafts nothing, and keeps what it is shown. `pieces`: times that it is asked for a sequence until it has read enough."""
 
     needs = Needs(buffers=("hidden",))
 
-    def __init__(self) -> None:
+    def __init__(self, pieces: int = 1) -> None:
         self.shown: list[tuple[list[int], np.ndarray]] = []
+        self.pieces = pieces
 
     def lookahead(self) -> int:
         return 2
@@ -61,14 +62,14 @@ class Reading:
         for row in rows:
             assert row.states is not None
             self.shown.append((list(row.tokens), row.states))
-        return [Drafts() for _ in rows]
+        return [Drafts(is_reading=len(self.shown) % self.pieces > 0) for _ in rows]
 
     def forget(self, seq_id: int) -> None:
         pass
 
 
-def drafting(waits: Sequence[int]) -> tuple[Rig, Reading]:
-    proposer, endless = Reading(), SamplingParams(temperature=0, max_tokens=None)
+def drafting(waits: Sequence[int], pieces: int = 1) -> tuple[Rig, Reading]:
+    proposer, endless = Reading(pieces), SamplingParams(temperature=0, max_tokens=None)
     rig = Rig({0: info(6, params=endless), 1: info(5, seed=1, wants_embedding=True)})
     drafter = Drafter(proposer, Waiting(waits), VirtualClock(), PROGRAM.vocab_size)
     rig.runner = Runner(rig.backend, rig.runner._loaded, Decoding(Sampler([]), drafter), rig.runner._price, rig.backend.clock)
@@ -98,11 +99,21 @@ def test_skipped_steps_output_no_states_but_for_the_last_few(wait: int) -> None:
         assert states == pytest.approx(forward(tokens)["hidden"][-1 - len(states) : -1], abs=1e-4)
 
 
+def test_what_is_not_read_yet_is_shown_again() -> None:
+    rig, proposer = drafting((0,) * 5, pieces=3)
+    asks = rig.run((0, 0, 6)).asks
+    for _ in range(4):
+        asks = decode(rig, asks)
+    assert [len(states) for _, states in proposer.shown] == [6, 7, 8, 1, 2]
+    for tokens, states in proposer.shown:
+        assert states == pytest.approx(forward(tokens)["hidden"][-1 - len(states) : -1], abs=1e-4)
+
+
 def test_states_of_texts_that_are_only_embedded_are_not_kept() -> None:
     rig, proposer = drafting((0, 0, 0))
     rig.run((0, 0, 6), (1, 0, 5))
     assert rig.backend.batches[0].wanted == ("hidden",) and [len(states) for _, states in proposer.shown] == [6]
-    assert rig.runner._cached[1].take_states() is None
+    assert rig.runner._cached[1].states() is None
 
 
 def test_an_embedding_in_a_step_without_the_drafter_leaves_no_states_to_it() -> None:

@@ -73,6 +73,17 @@ def whole(rng):
     return rng.randint(8, 200), num_new, {"e2e_slo_s": 0.5 + num_new * 0.06 * rng.choice([1, 2, 4])}
 
 
+def full(rng):
+    """Answers hold every seat for long."""
+    return rng.randint(8, 60), rng.randint(200, 600), {"ttft_slo_s": rng.choice([0.4, 2.0])}
+
+
+def full_beside_batch(rng):
+    if rng.random() < 0.3:
+        return rng.randint(8, 120), rng.randint(200, 600), {}
+    return rng.randint(8, 60), rng.randint(200, 600), {"ttft_slo_s": rng.choice([0.4, 30.0])}
+
+
 def refusals(mix, rate, seconds, seed, every=3):
     """(what was told, what came of it)."""
     rng, play, at_s, number, found = random.Random(seed), deadline(), 0.0, 0, []
@@ -88,13 +99,15 @@ def refusals(mix, rate, seconds, seed, every=3):
 
 
 @pytest.mark.parametrize(("mix", "rate", "seconds"), [
-    (mixed, 20, 6), (beside_batch, 40, 10), (several, 18, 6), (large, 10, 8), (whole, 15, 8)])
+    (mixed, 20, 6), (beside_batch, 40, 10), (several, 18, 6), (large, 10, 8), (whole, 15, 8), (full, 3, 30),
+    (full_beside_batch, 3, 30)])
 def test_who_comes_again_when_told_is_taken_in_and_not_much_later_than_need_be(mix, rate, seconds):
     found = refusals(mix, rate, seconds, 1) + refusals(mix, rate, seconds, 2)
     assert len(found) >= 8 and sum([does for _, does, _, _ in found]) >= 0.97 * len(found), found
     # Between the two it is a matter of who happens to be in progress.
     times = [told_s / max(always_s, STEP_S) for told_s, _, _, always_s in found]
     assert median(times) < 1.4 and sorted(times)[int(0.85 * len(times))] < 2.2, sorted(times)
+    assert median([told_s / max(first_s, STEP_S) for told_s, _, first_s, _ in found]) < 3.5, found
 
 
 @pytest.mark.parametrize("slo", [{}, {"ttft_slo_s": 60.0}])
@@ -119,6 +132,50 @@ def test_who_is_next_but_too_large_beside_so_many_answers_waits_until_they_end()
     assert not play.ask(20, *asked[:2], **asked[2])
     does, first_s, always_s = comes_again(play, asked, play.refused[20].retry_after_s)
     assert does and first_s <= always_s <= play.refused[20].retry_after_s < 1.5 * always_s
+
+
+@pytest.mark.parametrize("num_waiting", [0, 8, 30])
+def test_who_waits_for_a_seat_is_told_when_the_first_is_free(num_waiting):
+    """After 400 steps of 26 ms. Those that wait as well have no objectives, and rows that nobody computes before there is a seat."""
+    play = deadline(reserve=0.0)
+    assert all(play.ask(number, 8, 400 + 10 * number) for number in range(16)) and all(play.step() for _ in range(5))
+    assert all(play.ask(number, 64, 20) for number in range(16, 16 + num_waiting))
+    asked = 32, 10, {"ttft_slo_s": 0.3}
+    assert not play.ask(99, *asked[:2], **asked[2])
+    does, first_s, _ = comes_again(play, asked, play.refused[99].retry_after_s)
+    assert does and 10 < first_s <= play.refused[99].retry_after_s < first_s + 0.1
+
+
+def test_who_is_refused_has_no_rows_in_the_step_that_begins():
+    """It lacks 8 ms, a step of 11 ms. With its own 48 rows that would take 58."""
+    play = Play(Deadline.Options(reserve=0.0), num_seqs=1)
+    assert play.ask(0, 1, 11) and play.step()
+    asked = 48, 1, {"ttft_slo_s": 0.16}
+    assert not play.ask(1, *asked[:2], **asked[2]) and play.refused[1].retry_after_s < 0.03
+    assert comes_again(play, asked, play.refused[1].retry_after_s)[0]
+
+
+def test_who_would_take_the_seat_that_another_needs_in_time_comes_after_that_one():
+    """The first of two seats is free after 3.59 s, and the one that waits is due 0.2 s later; its answer takes 0.72 s."""
+    play = Play(Deadline.Options(reserve=0.0), num_seqs=2)
+    assert play.ask(0, 8, 300) and play.ask(1, 8, 800) and play.step()
+    assert play.ask(2, 8, 60, ttft_slo_s=3.79)
+    asked = 9, 60, {"ttft_slo_s": 0.15}
+    assert not play.ask(3, *asked[:2], **asked[2])
+    does, first_s, _ = comes_again(play, asked, play.refused[3].retry_after_s)
+    assert does and 4.1 < first_s <= play.refused[3].retry_after_s < 1.06 * first_s
+
+
+def test_many_who_are_given_up_at_once_ask_for_few_prices():
+    """No more than a few examinations of those that stay, of whom each is told when to come."""
+    play = deadline(reserve=0.0)
+    play.costs.__class__ = CountedCosts
+    assert all(play.ask(number, 16 + number % 7, 10, ttft_slo_s=1000.0 if number < 200 else 20.0) for number in range(400)) and play.step()
+    play.clock.advance(20.0)
+    play.costs.num_asked = 0
+    assert play.step() and len(play.refused) > 190 and all(refusal.retry_after_s for refusal in play.refused.values())
+    examined, play.costs.num_asked = play.costs.num_asked, 0
+    assert play.ask(400, 16, 10, ttft_slo_s=1000.0) and examined < 10 * play.costs.num_asked, (examined, play.costs.num_asked)
 
 
 def test_a_refusal_in_front_of_a_long_queue_asks_for_few_prices():

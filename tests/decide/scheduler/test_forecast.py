@@ -5,6 +5,7 @@ from math import inf
 import pytest
 
 from penstock.core.types import SamplingParams, Status
+from penstock.decide.scheduler.firsts import Firsts
 from penstock.decide.scheduler.forecast import Forecast, Load
 from penstock.decide.scheduler.limits import Limits
 from penstock.decide.scheduler.promise import affords_s, claim_of, dues_s, num_more, tpot_s
@@ -210,6 +211,15 @@ def test_a_forecast_leaves_the_next_one_as_it_is():
     assert early < whole.first_token_s(load.prompts[59], ()) == pytest.approx(forecast(prices, load, 59), rel=0.05)
 
 
+def test_rows_that_come_meanwhile_fill_no_more_steps_than_they_take():
+    """A step of 127 of them, then 299 steps of 10.5 ms, in which the answer ends."""
+    runs = make_seq(0, [1] * 9, 300, arrival_s=0.0)
+    runs.num_prompt, runs.num_computed, runs.first_token_s = 8, 8, 0.0
+    ahead = Forecast(costs(), Load(0.0, [runs], [], Limits(16, BUDGET), 900), 0.0)
+    assert ahead.until(3.19, 127) == 0 and not ahead.is_idle
+    assert ahead.until(3.23, 0) == 0 and ahead.is_idle and ahead.now == pytest.approx(3.23)
+
+
 @pytest.mark.parametrize("num_seqs", [16, 64, 256])
 def test_a_long_queue_asks_for_few_prices_more_than_a_short_one(num_seqs):
     asked = []
@@ -220,3 +230,29 @@ def test_a_long_queue_asks_for_few_prices_more_than_a_short_one(num_seqs):
         forecast(prices, load, num - 1)
         asked.append(prices.num_asked)
     assert asked[1] < 2000 and asked[1] < 3 * asked[0]
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("num_seqs", [4, 16])
+def test_first_tokens_without_one_in_the_queue_are_those_of_the_others(seed, num_seqs):
+    prices = costs()
+    load = load_of(seed, prices, 90, num_seqs, begun=(3, 40))
+    whole = Forecast(prices, load, 0.1)
+    for place in (0, 17, 70):
+        firsts = Firsts(whole.copied(), load.prompts, place=place)
+        assert firsts.until(90) == whole.copied().first_tokens_s(load.prompts)
+        for gone in {place, 5, 80}:
+            others = [*load.prompts[:gone], *load.prompts[gone + 1 :]]
+            assert firsts.without(gone, whole).until(89)[place:] == whole.copied().first_tokens_s(others)[place:]
+
+
+def test_nobody_is_served_ahead_about_whom_nobody_asks():
+    prices = costs()
+    load = load_of(2, prices, 40)
+    whole = Forecast(prices, load, 0.1)
+    found = whole.copied().first_tokens_s(load.prompts)
+    firsts = Firsts(whole.copied(), load.prompts, place=3)
+    assert firsts.first_late([inf] * 3 + [found[3]] + [inf] * 20 + [0.0] + [inf] * 15) == 24
+    assert firsts.told() == found[:25] + [inf] * 15
+    others = firsts.without(3, whole)
+    assert others.first_late([inf] * 39) is None and others.told() == [inf] * 36

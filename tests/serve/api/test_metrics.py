@@ -8,7 +8,7 @@ from penstock.core.clock import VirtualClock
 from penstock.core.drafting import Drafting
 from penstock.core.events import StepRecord
 from penstock.core.hardware import Hardware
-from penstock.serve.api.metrics import LATENCY_S, MAX_POSITIONS, Histogram, Metrics
+from penstock.serve.api.metrics import LATENCY_S, MAX_POSITIONS, QUEUE_S, Histogram, Metrics
 from penstock.serve.engine.requests import Gauges, Usage
 from penstock.serve.engine.utilization import Utilization
 from tests.serve.api.fakes import Running, wait_for
@@ -61,10 +61,16 @@ def test_a_prompt_that_is_not_read_from_the_cache_was_not_looked_up(http: httpx.
 
 
 def test_answers_that_may_end_anywhere_are_counted(http: httpx.Client) -> None:
-    before = samples(http.get("/metrics").text)["penstock_open_requests_total"]
-    for more in ({"max_tokens": 2}, {"max_tokens": None}, {"max_tokens": None, "ignore_eos": True}, {"max_tokens": None, "n": 2}):
-        assert http.post("/v1/completions", json={"prompt": "the fox", **more}).status_code == 200
-    assert samples(http.get("/metrics").text)["penstock_open_requests_total"] == before + 2
+    before, usages = samples(http.get("/metrics").text), []
+    for more in ({"max_tokens": 2}, {"max_tokens": None}, {"max_tokens": None, "ignore_eos": True}, {"max_tokens": None, "n": 2},
+                 {"max_tokens": 9, "stop": list("abcdefghijklmnopqrstuvwxyz ")}, {"max_tokens": 9, "n": 2, "temperature": 0}):
+        reply = http.post("/v1/completions", json={"prompt": "the fox", **more})
+        assert reply.status_code == 200
+        usages.append(reply.json()["usage"]["completion_tokens"])
+    after = samples(http.get("/metrics").text)
+    assert after["penstock_open_requests_total"] == before["penstock_open_requests_total"] + 2 and usages[4] < 9
+    unused = (2 - usages[0]) + (9 - usages[4])
+    assert after["penstock_unused_max_tokens_total"] == before["penstock_unused_max_tokens_total"] + unused
 
 
 def test_steps_are_added_up() -> None:
@@ -131,6 +137,11 @@ def test_a_histogram_puts_a_value_into_the_first_bucket_that_holds_it() -> None:
     histogram.observe(10_000)
     counts = [count for _, count in histogram.buckets()]
     assert counts[:3] == [0, 0, 2] and counts[-2:] == [2, 3] and histogram.sum == 2 * LATENCY_S[2] + 10_000
+
+
+def test_waits_in_the_queue_are_told_apart_within_a_factor_of_two() -> None:
+    at = QUEUE_S.index(0.0001)
+    assert QUEUE_S[-1] == LATENCY_S[-1] and all(high <= 2.001 * low for low, high in zip(QUEUE_S[at:], QUEUE_S[at + 1:], strict=False))
 
 
 def test_two_servers_share_no_metrics() -> None:

@@ -13,7 +13,7 @@ from penstock.core.clock import MonotonicClock
 from penstock.core.drafting import Drafting, together
 from penstock.core.needs import Needs
 from penstock.serve.spans import Span
-from tests.tiny import write_model
+from tests.tiny import write_heads, write_model
 
 PARAMS = SamplingParams(max_tokens=60, temperature=0, ignore_eos=True)
 PROMPTS = ["one two one two one two", "abcabcabcabc", "the sea the sea the sea"]
@@ -145,3 +145,15 @@ def test_answers_outlive_the_proposer(folder: Path, caplog: pytest.LogCaptureFix
     for answered in outputs:
         assert [plain(output) for output in answered] == [plain(output) for output in LLM(folder).generate(PROMPTS, PARAMS)]
     assert all(output.drafting.num_drafted == 0 for output in outputs[1]) and any(output.drafting.num_drafted for output in outputs[0])
+
+
+@pytest.mark.parametrize("propose", ["draft_model:model={folder},k=2", "eagle"])
+def test_who_drafts_reads_no_more_in_a_step_than_the_target(folder: Path, propose: str) -> None:
+    pytest.importorskip("penstock._native")
+    write_heads(folder)
+    llm = LLM(folder, propose=propose.format(folder=folder), draft_control="always", max_num_batched_tokens=30)
+    backend, sizes = llm._engine._runner._backend, []
+    step = backend.step
+    backend.step = lambda loaded, batch: sizes.append(len(batch.tokens)) or step(loaded, batch)  # type: ignore[func-returns-value]
+    (output,) = llm.generate(["the sea " * 12], PARAMS)
+    assert len(output.prompt_token_ids) > 60 and output.drafting.num_drafted and max(sizes) == 30

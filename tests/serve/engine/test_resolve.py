@@ -139,7 +139,7 @@ def test_what_does_not_fit_is_refused_with_what_would() -> None:
 @pytest.mark.parametrize(("config", "says"), [
     (EngineConfig(backend="nowhere"), "unknown backend 'nowhere'; known: auto, cpu, reference"),
     (EngineConfig(backend="reference:colour=red"), "no option 'colour'"),
-    (EngineConfig(device="cuda"), "numpy computes on the cpu"),
+    (EngineConfig(device="cuda"), "no kernels of Penstock compute on .cuda. yet, and numpy does not: --backend reference:arrays=torch may"),
     (EngineConfig(batching="sometimes"), "unknown batching mode"),
     (EngineConfig(order="random"), "unknown order"),
     (EngineConfig(evict="fifo"), "unknown eviction policy"),

@@ -303,6 +303,14 @@ def test_what_was_learned_before_it_broke_off_is_kept(
     assert trained(folder, tmp_path / "more", "medusa:heads=1", 1, begin=tmp_path / "learned").trained.steps == 1
 
 
+def test_progress_counts_the_steps_that_were_made(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train_heads, "SAY_S", -1.0)
+    said: list[str] = []
+    job = Job(str(folder), "medusa", TEXT, TEXT, tmp_path, Length(steps=2), 0, threads=1, sizes=SMALL)
+    run(job, lambda target, seed: Medusa(MedusaOptions(heads=1), target, seed), said.append)
+    assert [line.split()[0] for line in said if " loss " in line] == ["50.0%", "100.0%"]
+
+
 def test_what_was_learned_is_there_before_it_is_measured(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Calibrating takes a while, and whoever ends the process then loses nothing."""
     found: list[bool] = []

@@ -83,6 +83,7 @@ class Load:
     seconds: float = 30.0
     objectives: Objectives = NO_OBJECTIVES  # that each request carries
     is_open: bool = False  # no request gives max_tokens
+    spare: int = 0  # tokens that each might have more by its max_tokens
 
 
 class Planted:
@@ -133,8 +134,9 @@ class Planted:
                 prompt, output = (max(1, round(mean * rng.uniform(low, high))) for mean in (load.prompt, load.output))
                 tokens = (*range(load.shared), *rng.choices(range(self.found.spec.vocab_size), k=max(1, prompt - load.shared)))
                 params = SamplingParams(max_tokens=output, ignore_eos=True)
-                if load.is_open:
-                    self.machine.lengths[tokens], params = output, SamplingParams(max_tokens=None, stop_token_ids=(STOP,))
+                if load.is_open or load.spare:
+                    most = None if load.is_open else output + load.spare
+                    self.machine.lengths[tokens], params = output, SamplingParams(max_tokens=most, stop_token_ids=(STOP,))
                 num_done += not self._ask(Request(
                     name, tokens, params, arrival_s=due, ttft_slo_s=load.objectives.ttft_s,
                     tpot_slo_s=load.objectives.tpot_s, e2e_slo_s=load.objectives.e2e_s), due)
@@ -180,8 +182,7 @@ class Planted:
             progress.last_s[delta.index] = now
         if delta.done:
             self.metrics.on_request(delta.finish_reason or "stop", delta.usage, now - began)
-            if progress.request.is_open:
-                self.metrics.on_open()
+            self.metrics.on_length(progress.request, delta.usage.completion_tokens)
             if progress.request.has_objectives:
                 self.kept.append(progress.kept(began, now, delta.usage.completion_tokens))
                 self.metrics.on_objectives(self.kept[-1])

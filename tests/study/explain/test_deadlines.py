@@ -1,6 +1,7 @@
 """Engines that serve for objectives: the twin's requests carry them, and it refuses as many."""
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,18 +60,20 @@ def test_an_engine_that_refuses_is_played_with_all_that_came(model: Path, overlo
     assert all(moved.kept) and moved.tokens / planted.tokens - 1 == pytest.approx(best.gain, rel=0.15) and best.gain > 0.3
 
 
-def test_answers_without_max_tokens_are_forecast_as_on_the_engine(model: Path) -> None:
-    """With known lengths the twin has first tokens twice as late: it lets in who has to wait for one of those to end."""
-    load = replace(OVERLOADED, spread=0.9, seconds=30.0, is_open=True)
+@pytest.mark.parametrize(("asked", "told"), [
+    ({"is_open": True}, "100% of them without max_tokens"), ({"spare": 64}, "answers 64 tokens below their max_tokens")])
+def test_answers_that_end_anywhere_are_forecast_as_on_the_engine(model: Path, asked: dict[str, Any], told: str) -> None:
+    """With known lengths the twin has first tokens twice and seven times as late: it lets in who has to wait for one of those to end."""
+    load = replace(OVERLOADED, spread=0.9, seconds=30.0, **asked)
     evidence, notes = seen(served(model, load, **SEATS), Slo(ASKED.most_s), "poisson:rate=21", ASKED), list[str]()
     found = explain(case_of(evidence, {}, notes), {}, notes)
-    assert found.case.traffic.open_share == 1.0 and "100% of them without max_tokens" in "\n".join(lines(found))
+    assert found.case.traffic.open_share == (told[0] == "1") and told in "\n".join(lines(found))
     errors = dict(found.trust.errors)
     assert abs(errors.pop("ttft_s")) < 0.5 and max(map(abs, errors.values())) < 0.1
 
 
 def test_open_answers_carry_no_end_to_end_objective_and_others_have_ended_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    traffic = Traffic(Lengths(100, 0.3), Lengths(50, 0.3), rate=4.0, objectives=Objectives(e2e_s=2.0), open_share=0.5)
+    traffic = Traffic(Lengths(100, 0.3), Lengths(50, 0.3), rate=4.0, objectives=Objectives(e2e_s=2.0), open_share=0.5, spare=70.0)
     played = list[tuple[Pace, list[Call]]]()
     monkeypatch.setattr(predict, "simulate", lambda config, pace, calls, *rest: played.append((pace, calls)))
     for share in (0.5, 0.0):
@@ -78,6 +81,9 @@ def test_open_answers_carry_no_end_to_end_objective_and_others_have_ended_before
     (pace, calls), (known, _) = played
     assert 0.4 < sum(call.is_open for call in calls) / len(calls) < 0.6
     assert all((call.e2e_slo_s is None) is call.is_open for call in calls)
+    spare = {call.spare for call in calls if not call.is_open}
+    assert max(spare) == 70 > min(spare) and all(call.num_prompt + call.num_output + call.spare < 400 for call in calls)
+    assert not any(call.spare for call in calls if call.is_open)
     assert len(pace.ended) == 256 and 40 < sum(pace.ended) / 256 < 60 and not known.ended
 
 

@@ -10,6 +10,7 @@ from penstock.study.explain.case import Change
 from penstock.study.explain.explanation import Explanation, Moved, explain, needed, ranked
 from penstock.study.explain.source import Evidence, case_of
 from penstock.study.explain.text import lines
+from penstock.study.explain.words import short
 from penstock.study.measure.counters import growth, values_of
 from tests.study.explain.planted import Load, Planted, served
 from tests.study.explain.test_planted import PLANTED, explained
@@ -48,6 +49,16 @@ def test_what_changes_answers_least_comes_first_where_it_gains_about_as_much(mod
     assert "  2.5 times  --much (lossy)  (a-lever)" in lines(told) and [each["lossy"] for each in told.as_json()["levers"]] == [True, False]
 
 
+def test_an_objective_that_no_lever_keeps_is_no_limit_of_the_machine(model: Path) -> None:
+    _, found = explained(model, PLANTED["queueing"][0], only="larger-batch", slo="ttft=1us,itl=1us", **PLANTED["queueing"][1])
+    _, best = explained(model, PLANTED["queueing"][0], only="larger-batch", **PLANTED["queueing"][1])
+    assert not found.recommended and found.least_s == {"ttft_s": best.recommended[0].figures.ttft_s}
+    assert found.verdict == ("nothing that was tried here lets a request keep ttft=0.001ms,itl=0.001ms: the least mean TTFT is "
+                             f"{short(found.least_s['ttft_s'] * 1e3)} ms")
+    _, found = explained(model, PLANTED["arrival_limited"][0], only="larger-batch", slo="itl=1us", **PLANTED["arrival_limited"][1])
+    assert found.verdict == "nothing that was tried here lets a request keep itl=0.001ms"
+
+
 def test_an_option_that_adds_nothing_to_another_is_not_recommended_with_it(model: Path) -> None:
     """More seats bring a larger budget of a step with them: what that gains alone is not theirs."""
     _, found = explained(model, PLANTED["queueing"][0], only="larger-batch", **PLANTED["queueing"][1])
@@ -66,9 +77,12 @@ def test_formats_are_lossy(model: Path) -> None:
 def test_limits_that_are_in_doubt_are_told(model: Path) -> None:
     planted = served(model, PLANTED["queueing"][0], **PLANTED["queueing"][1])
     state = planted.state()
-    notes: list[str] = []
-    case_of(Evidence(values_of(planted.scrape()), None, state, "planted"), {}, notes)
-    assert not any("in doubt" in note for note in notes)
+    case = case_of(Evidence(values_of(planted.scrape()), None, state, "planted"), {}, [])
+    assert case.doubts == ()
     state["limits"]["doubts"] = ["fp32 with 1 thread: the best of 2 measurements is 9 Gop/s, the second 4"]
-    case_of(Evidence(values_of(planted.scrape()), None, state, "planted"), {}, notes)
-    assert any("are in doubt, and with them what binds and what formats gain: fp32 with 1 thread" in note for note in notes)
+    case = case_of(Evidence(values_of(planted.scrape()), None, state, "planted"), {}, [])
+    found = explain(case, {})
+    [doubt] = found.trust.doubts
+    assert doubt.startswith("the limits of the engine's machine are in doubt, and with them what binds, what formats gain, and what steps "
+                            "of sizes that it did not make take, as of larger batches and other chunks: fp32 with 1 thread: the best")
+    assert f"doubtful   {doubt}" in lines(found) and f"verdict    doubtful, see above: {found.verdict}" in lines(found)

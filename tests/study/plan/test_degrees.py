@@ -1,5 +1,6 @@
 """Tensor parallelism divides quantized matrices between their groups: other degrees are refused, or left out and told."""
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,13 @@ from gguf import GGMLQuantizationType as Kind
 from penstock.compute.models.load.gguf_blocks import coding
 from penstock.compute.models.load.gguf_types import FORMATS
 from penstock.core.errors import UsageError
+from penstock.core.hardware import Hardware
 from penstock.serve.engine import build
-from penstock.study.plan.degrees import check_degrees, undivided
+from penstock.study.plan import here
+from penstock.study.plan.degrees import check_degrees, check_split, fewer_devices, undivided
+from penstock.study.plan.evaluate import Goal
 from penstock.study.plan.known import known_config
+from penstock.study.plan.load import Load
 from penstock.study.plan.model import Model, WeightFormat, weight_format
 from penstock.study.plan.request import Request, model_of, plan
 from penstock.study.plan.text import lines
@@ -135,6 +140,27 @@ def test_degrees_that_are_left_out_are_told() -> None:
             "but int4:group=128 keeps groups of 128 together") in said
     assert "TP8 is left out: it does not divide the model's 12 heads, 2 of keys and values, evenly" in said
     assert plan(Request("qwen2.5-1.5b", "h100-sxm", batch=1, max_devices=2)).undivided == [], "no others would be tried"
+
+
+def test_all_that_was_left_out_is_told_where_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(here, "measured_limits", lambda device, threads=None: Hardware("a machine", {1 << 30: 3e10}, {"fp32": 2e11}))
+    asked = Request("qwen2.5-1.5b", "here", batch=1, quant=("fp8", "int4:group=128"), tensor_parallel="4", max_devices=4)
+    with pytest.raises(UsageError) as refused:
+        plan(asked)
+    assert str(refused.value) == (
+        "nothing is left to try; here is left out with fp8 weights: this engine, which would run there, serves none, int8, int4 and KV in "
+        "auto; TP4 is left out in int4:group=128: it would leave 2,240 of the 8,960 columns of model.layers.0.mlp.down_proj to a device, "
+        "but int4:group=128 keeps groups of 128 together")
+
+
+def test_a_degree_that_only_some_of_the_hardware_has_devices_for_is_told() -> None:
+    asked = Request("llama-3-8b", "here,h100-sxm", batch=1, tensor_parallel="1,4", pipeline_parallel="1,2")
+    with pytest.raises(UsageError, match="there are 2 of h100-sxm, and 4 are asked for: give --max-devices 4"):
+        plan(replace(asked, hardware="h100-sxm", max_devices=2))
+    goal = Goal(Load(batch=1), {})
+    check_split(model_of("llama-3-8b"), [1, 4], [1, 2], goal, ["here", "h100-sxm"])
+    assert fewer_devices([1, 4], [1, 2], goal, ["here", "h100-sxm"]) == [
+        "TP4 and PP2 are left out on here: there is 1, and it takes --max-devices 4"]
 
 
 def test_degrees_that_cut_the_same_are_told_once() -> None:

@@ -71,11 +71,11 @@ def test_a_replica_larger_than_a_node_has_each_stage_in_one(counts: dict[str, in
 def test_what_does_not_fit_a_node_needs_its_stages_in_one_each() -> None:
     row = replace(BIG, hardware="rtx-4090", devices=8, pipeline_parallel=2)
     _, [lost] = placed([wish(row)], {"rtx-4090": 7})
-    assert lost.reason == "needs 8 of rtx-4090, 4 of them in one node for each stage, and these are not free"
+    assert lost.reason == "needs 8 of rtx-4090, 4 of them in one node for each stage: 7 are free"
     _, [lost] = placed([wish(replace(row, devices=16, replicas=2))], {"rtx-4090": 12})
-    assert lost.reason == "needs 16 of rtx-4090, 4 of them in one node for each stage of each replica, and these are not free"
+    assert lost.reason == "needs 16 of rtx-4090, 4 of them in one node for each stage of each replica: 12 are free"
     _, [lost] = placed([wish(replace(row, tensor_parallel=8, pipeline_parallel=1))], {"rtx-4090": 7})
-    assert lost.reason == "needs 8 of rtx-4090, and these are not free"
+    assert lost.reason == "needs 8 of rtx-4090: 7 are free"
     fleet, [half, both] = placed([wish(replace(row, tensor_parallel=2, devices=4)), wish(row)], {"rtx-4090": 12})
     assert len({fleet.devices[number].node for number in half.devices}) == 1 and len(both.devices) == 8, "a node's link is in its figures"
 
@@ -93,12 +93,21 @@ def test_what_there_is_no_device_for_is_told() -> None:
     assert "4 of h100-sxm" in lost.reason and not lost.devices and "room" not in lost.reason
     _, [_, alone] = placed([wish(BIG), Wish("m", [replace(SMALL, hardware="h100-sxm")], {})], {"h100-sxm": 4})
     assert alone.reason == "needs 1 of h100-sxm: none is free, and those in use have no room or time for it"
+    pair = replace(BIG, hardware="l4", tensor_parallel=8, devices=8)
+    _, [*_, torn] = placed([wish(replace(pair, tensor_parallel=5, devices=5)), wish(replace(pair, tensor_parallel=6, devices=6)),
+                            wish(replace(pair, tensor_parallel=4, devices=4))], {"l4": 16})
+    assert torn.reason == "needs 4 of l4, 4 of them in one node: 5 are free, but not so many in one node"
+
+
+def test_of_what_there_is_no_place_for_the_way_with_the_fewest_devices_is_told() -> None:
+    _, [lost] = placed([Wish("m", [replace(BIG, hardware="l4", devices=16, replicas=4), BIG], {})], {"l4": 2, "h100-sxm": 1})
+    assert lost.reason == "needs 4 of h100-sxm, 4 of them in one node: 1 is free"
 
 
 @pytest.mark.parametrize(("share", "replicas", "told"), [
-    (4, 1, "needs 4 of l4, 4 of them in one node, and these are not free"),
-    (2, 2, "needs 4 of l4, 2 of them in one node for each replica, and these are not free"),
-    (1, 4, "needs 4 of l4: not enough are free, and those in use have no room or time for it")])
+    (4, 1, "needs 4 of l4, 4 of them in one node: 3 are free"),
+    (2, 2, "needs 4 of l4, 2 of them in one node for each replica: 3 are free"),
+    (1, 4, "needs 4 of l4: 3 are free, and those in use have no room or time for it")])
 def test_only_devices_of_one_replica_have_to_stand_in_one_node(share: int, replicas: int, told: str) -> None:
     row = replace(SMALL, running=30.0, tensor_parallel=share, replicas=replicas, devices=share * replicas)
     _, [lost] = placed([Wish("m", [row], {})], {"l4": 3})

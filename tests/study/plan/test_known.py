@@ -74,6 +74,8 @@ def test_whoever_gives_a_wrong_name_is_told_what_there_is(monkeypatch: pytest.Mo
     with pytest.raises(ModelError, match=r"one of 47 known names: did you mean .*\bllama-3-70b\b.*\?$") as near:
         model_of("llama-3-80b")
     assert all(word in str(near.value) for word in ("a folder, a GGUF file, a config.json", "brook and rill", "owner/model"))
+    with pytest.raises(ModelError, match=r"did you mean llama-3.1-8b, "):
+        model_of("Llama-3.1-8B-Instruct")
     with pytest.raises(ModelError) as far:
         model_of("abacus")
     assert all(name in str(far.value) for name in PARAMETERS) and "did you mean" not in str(far.value)

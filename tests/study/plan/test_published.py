@@ -31,6 +31,15 @@ def test_gpt_fast_on_a100(ask: Ask, model: str, quant: str, ranks: int, tokens_p
     assert 1 / row.tpot_s == pytest.approx(tokens_per_s, rel=0.15) and row.bound == "weight bandwidth"
 
 
+@pytest.mark.parametrize(("quant", "ranks", "tokens_per_s"), [
+    ("none", 2, 96.67), ("none", 4, 155.35), ("none", 8, 227.82), ("int8", 1, 97.92), ("int8", 2, 155.03), ("int8", 4, 216.87),
+    ("int8", 8, 279.35)])
+def test_gpt_fast_with_experts_on_a100(ask: Ask, quant: str, ranks: int, tokens_per_s: float) -> None:
+    """The same, mixtral-moe/README.md: Mixtral 8x7B. No figure of the catalogue comes from it. Within 15 %."""
+    row = steady(ask, "mixtral-8x7b", A100, quant, ranks, batch=1, input=5, output=200)
+    assert 1 / row.tpot_s == pytest.approx(tokens_per_s, rel=0.15)
+
+
 @pytest.mark.parametrize(("quant", "decoded", "prefilled"), [
     ("none", 25.09, 779.17), ("int8", 42.75, 757.64), ("int4:group=32,head=4", 66.31, 759.7)])
 def test_llama_cpp_on_an_m3_max(ask: Ask, quant: str, decoded: float, prefilled: float) -> None:
@@ -308,10 +317,21 @@ def test_an_h100_flat_out_for_a_year_takes_6136_kwh(ask: Ask) -> None:
 
 @pytest.mark.parametrize(("name", "parameters", "kv_bytes"), [
     ("llama-3.1-405b", 405.9e9, 516_096),  # 126 layers x 8 heads x 128 x keys and values x 2 bytes
-    ("qwen3-235b-a22b", 235.1e9, 192_512), ("mixtral-8x7b", 46.7e9, 131_072)])
+    ("qwen3-235b-a22b", 235.1e9, 192_512), ("mixtral-8x7b", 46.7e9, 131_072), ("mixtral-8x22b", 140.6e9, 229_376),
+    ("llama-3.1-8b", 8.03e9, 131_072), ("mistral-7b", 7.248e9, 131_072), ("qwen2.5-7b", 7.616e9, 57_344), ("qwen2.5-72b", 72.7e9, 327_680),
+    ("gemma-2-9b", 9.24e9, 344_064), ("gemma-2-27b", 27.23e9, 376_832), ("gpt-oss-120b", 116.8e9, 73_728)])
 def test_sizes_of_models_as_their_makers_tell_them(name: str, parameters: float, kv_bytes: int) -> None:
     spec = model_of(name).spec
     assert spec.num_parameters() == pytest.approx(parameters, rel=0.001) and spec.kv_bytes_per_token(2) == kv_bytes
+
+
+@pytest.mark.parametrize(("model", "quant", "part", "ranks", "fits"), [
+    ("llama-3.1-405b", "none", H200, 8, True), ("llama-3.1-405b", "fp8", H100, 8, True), ("llama-3.1-405b", "fp8", H200, 4, True),
+    ("deepseek-v3", "stored", H200, 8, True), ("deepseek-v3", "stored", H100, 8, False), ("mixtral-8x22b", "none", A100, 4, True),
+    ("mixtral-8x22b", "none", A100, 2, False), ("gpt-oss-120b", "stored", H100, 1, True), ("gpt-oss-20b", "stored", "a10g", 1, True),
+    ("llama-3.1-8b", "none", "rtx-4090", 1, True), ("phi-4", "none", "rtx-4090", 1, False), ("qwen2.5-72b", "none", H100, 2, True)])
+def test_what_holds_models_as_those_who_run_them_tell(ask: Ask, model: str, quant: str, part: str, ranks: int, fits: bool) -> None:
+    assert steady(ask, model, part, quant, ranks, batch=1).fits is fits
 
 
 @pytest.mark.parametrize(("name", "active"), [("mixtral-8x7b", 12.9e9), ("qwen3-235b-a22b", 22e9), ("qwen3-30b-a3b", 3.3e9)])

@@ -24,7 +24,8 @@ STEADY = {"batch": 1, "input": 512, "output": 128}
 def test_the_best_comes_first_and_every_row_has_a_reason(ask: Ask) -> None:
     rows = ask("llama-3-8b", "h100-sxm,l4,l40s", rate=10.0, input=1000, output=200, slo="ttft=1s,tpot=30ms",
                kv_dtype=("auto",), simulate=False)
-    assert rows == sorted(rows, key=rank) and all(row.reason for row in rows)
+    assert all(row.reason for row in rows) and [rank(row)[:3] for row in rows] == sorted(rank(row)[:3] for row in rows)
+    assert not any(beats(later, row) for at, row in enumerate(rows) if row.meets_slo for later in rows[at:] if later.meets_slo)
     assert {row.hardware for row in rows} == {"h100-sxm", "l4", "l40s"} and rows[0].meets_slo and rows[0].pareto
     assert any(not row.meets_slo for row in rows if row.fits) or any(not row.fits for row in rows)
 
@@ -107,7 +108,8 @@ def test_what_is_nearest_to_fitting_comes_first_and_says_what_would_hold_it(ask:
 
 def test_no_devices_are_named_where_none_would_do(ask: Ask) -> None:
     assert "would hold" not in ask("llama-3-8b", "l4", batch=10**9)[0].reason
-    assert "would hold" not in ask("llama-3-8b", "l4", batch=1, input=10_000)[0].reason  # beyond the context
+    told = "a request takes 300,128 tokens, but the model's context is 8,192"  # of more than memory has room for
+    assert {(row.reason, row.overfull) for row in ask("llama-3-8b", "l4", batch=1, input=300_000, max_devices=1)} == {(told, None)}
     rows = ask("llama-3-70b", "l4,h100-sxm", max_devices=4, **STEADY)  # one of them holds it as it is
     assert rows[0].fits and [row.hardware for row in rows if "would hold" in row.reason] == ["l4"]
 
@@ -139,7 +141,7 @@ def test_a_checkpoint_can_be_taken_in_another_type(ask: Ask) -> None:
 def test_an_objective_that_no_number_of_replicas_keeps_asks_for_no_thousand_of_them(ask: Ask) -> None:
     asked = {"input": 500, "output": 200, "rate": 4.0, "slo": "ttft=1ms,tpot=1ms", "quant": ("int4",), "simulate": False}
     row = ask("llama-3-70b", "h100-sxm", prefill_split=False, tensor_parallel="1", pipeline_parallel="1", **asked)[0]
-    assert not row.meets_slo and row.devices <= 2 and "still so on 1024 replicas: " in row.reason
+    assert not row.meets_slo and row.devices <= 2 and "still so on 1,024 replicas: " in row.reason
     assert "still" not in ask("llama-3-70b", "h100-sxm", max_devices=1, **asked)[0].reason
 
 
@@ -255,6 +257,11 @@ def test_prices_are_for_all_or_for_some(ask: Ask) -> None:
     rows = ask("llama-3-8b", "h100-sxm,l4", max_devices=1, price="h100-sxm=2", **STEADY)
     prices = {row.hardware: row.usd_per_hour for row in rows}
     assert prices["h100-sxm"] == 2 and prices["l4"] == 0.805
+    assert ask("llama-3-8b", "h100-sxm,l4", max_devices=1, price="H100=2", **STEADY) == rows, "only one of them is called so"
+    with pytest.raises(UsageError, match="--price names h100, which --hardware does not"):
+        ask("llama-3-8b", "h100-sxm,h100-pcie", price="h100=2", **STEADY)
+    with pytest.raises(UsageError, match="--price h200=2,h200-sxm=3 gives a part twice"):
+        ask("llama-3-8b", "h200", price="h200=2,h200-sxm=3", **STEADY)
     free = ask("llama-3-8b", "h100-sxm,l4", max_devices=1, price="0", **STEADY)
     assert free[0].usd_per_million_output_tokens == 0 and value(free[0]) > 0
 

@@ -6,6 +6,7 @@ import pytest
 
 from penstock.compute.backends import TABLE
 from penstock.study.plan.configuration import Configuration
+from penstock.study.plan.evaluate import ms
 from penstock.study.plan.model import DEVICES
 from penstock.study.plan.request import Plan, Request, plan
 from penstock.study.plan.text import FEW, LEAVE_OUT, NOT_GIVEN, cells, empty_left_out, lines, listed, notes, parts, shown, spans
@@ -60,7 +61,8 @@ def test_the_heading_says_that_figures_were_changed(found: Plan) -> None:
 
 def test_rows_say_what_they_rest_on(found: Plan) -> None:
     row = Configuration("here", 1, 1, 1, "none", "auto", True, steps="measured", predicted_by="twin",
-                        times_roofline={"ttft": 2.0, "tpot": 1.5}, ttft_s=0.1, tpot_s=0.01, batch=1, chunk=8, output_tokens_per_s=9.0)
+                        times_roofline={"ttft": 2.0, "tpot": 1.5}, meets_slo=True,
+                        ttft_s=0.1, tpot_s=0.01, batch=1, chunk=8, output_tokens_per_s=9.0)
     other = replace(row, quant="int8", steps="roofline", unmeasured=True, times_roofline={})
     mixed = replace(found, configurations=[row, other], calibrate="penstock plan brook --calibrate --quant int8")
     said = lines(mixed, 20, None)
@@ -72,6 +74,16 @@ def test_rows_say_what_they_rest_on(found: Plan) -> None:
     alike = lines(replace(found, configurations=[other]), 20, None)
     assert "steps" not in headings(alike) and "roofline: steps are predicted from this machine's measured limits" in alike
     assert "roofline: steps are predicted from the makers' figures and known shares of them" in lines(found, 20, None)
+
+
+def test_an_objective_that_nothing_keeps_is_told_with_the_nearest() -> None:
+    asked = Request(model="llama-3-70b", hardware="h100-sxm,l4", max_devices=4, slo="tpot=1ms,ttft=10s", batch=1)
+    missed = plan(asked)
+    best = min((row for row in missed.configurations if row.fits), key=lambda row: row.tpot_s or 1.0)
+    said = [line for line in lines(missed, None, None) if line.startswith("nothing that was tried")]
+    assert said == [f"nothing that was tried keeps the SLO: the least mean tpot is {ms(best.tpot_s or 0)}, of {best.called}, "
+                    "and 1 ms is asked for"]
+    assert not any(line.startswith("nothing that was") for line in lines(plan(replace(asked, slo="tpot=1s")), None, None))
 
 
 def test_formats_that_this_engine_has_not_are_marked() -> None:

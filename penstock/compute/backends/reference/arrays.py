@@ -128,7 +128,7 @@ def make_arrays(name: str, device: str, dtype: str) -> Arrays:
         raise UsageError(f"arrays={name} is not one of {', '.join(libraries)}")
     library = libraries[name]
     if library is NumpyArrays and not device.startswith("cpu"):
-        raise UsageError(f"numpy computes on the cpu, not on {device!r}: arrays=torch may")
+        raise UsageError(f"no kernels of Penstock compute on {device!r} yet, and numpy does not: --backend reference:arrays=torch may")
     if dtype not in library.dtypes:
         raise UsageError(f"the reference backend on {name} takes weights in {' or '.join(library.dtypes)}, not {dtype}")
     return TorchArrays(device, dtype) if library is TorchArrays else NumpyArrays()

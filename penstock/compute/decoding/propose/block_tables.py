@@ -9,7 +9,7 @@ from penstock.core.drafting import depths
 from penstock.core.message import message
 
 MAX_KV_TOKENS = 1_000_000_000  # upper limit of a proposer's option kv_tokens
-MAX_ROWS = 512  # of what was missed, per step of an auxiliary model; more takes several
+LEAST_SHARE = 8  # rows that a sequence has in any step: what verified drafts leave behind
 
 
 @message
@@ -64,22 +64,16 @@ class BlockTables:
         return self._num_blocks - self._num_used + len(self._returned)
 
 
-def pieces(lacking: Sequence[int], most: int = MAX_ROWS) -> list[list[tuple[int, int]]]:
-    """The steps, of `most` rows at most, after which what each sequence still lacks fits into one step: (sequence, rows) of each. Those
-    that lack the least are read first; each has a row left, and those that lack no more than an equal share have all of theirs."""
-    surplus, share = sum(lacking) - most, max(1, most // max(1, len(lacking)))
-    steps: list[list[tuple[int, int]]] = []
-    room = 0
-    for seq in sorted([seq for seq, count in enumerate(lacking) if count > share], key=lambda seq: lacking[seq]):
-        left = lacking[seq] - 1
-        while left > 0 and surplus > 0:
-            if not room:
-                steps.append([])
-                room = most
-            count = min(left, surplus, room)
-            steps[-1].append((seq, count))
-            left, surplus, room = left - count, surplus - count, room - count
-    return steps
+def shares(lacking: Sequence[int], most: int) -> list[int]:
+    """How many of the rows that each sequence lacks are computed in one step of `most` rows. All of them for those that lack no more than
+    an equal share, or than LEAST_SHARE; of what is left of the step those that lack the least are served first."""
+    equal = max(most // max(1, len(lacking)), LEAST_SHARE)
+    found = [count if count <= equal else 0 for count in lacking]
+    room = most - sum(found)
+    for seq in sorted([seq for seq, count in enumerate(lacking) if count > equal], key=lambda seq: lacking[seq]):
+        found[seq] = max(0, min(lacking[seq], room))
+        room -= found[seq]
+    return found
 
 
 def make_batch(rows: Sequence[SeqRows], block_size: int, logit_rows: Sequence[int], inputs: Mapping[str, Array] | None = None,

@@ -26,7 +26,7 @@ class Drafts:
 
     `parents`: for each draft the index of the draft that it follows, lower than its own, or -1 if it follows the last token. None: a
     chain, in which draft i follows draft i - 1. `is_reading`: there are none yet, since the sequence has more tokens that the proposer
-    has not seen than it reads at once; it reads on when it is asked again.
+    has not seen than it reads at once; it reads on when it is asked again, and is shown the same hidden states and later ones then.
     """
 
     tokens: tuple[int, ...] = ()
@@ -55,8 +55,8 @@ class Draftable:
     room: the maximum number of drafts. 0: the sequence has ended, and is shown once more, to a proposer that needs whole outputs.
     salt: the request's `cache_salt`. Tokens of one sequence may be proposed only to sequences of the same salt.
     states: if the proposer needs the buffer "hidden", the target's hidden states [n, width] (float32) of the n tokens before the newest
-        one, as far as steps have output them without a gap since the last proposal for this sequence. Steps output none for a cached
-        prefix, nor while nothing is to be asked for long.
+        one, as far as steps have output them without a gap since the last proposal for this sequence that was not `is_reading`. Steps
+        output none for a cached prefix, nor while nothing is to be asked for long.
     verification: the outcome of its drafts in the step just made; None if it had none.
     state: the sampling state of the sequence, for `Sampler.guess`.
     sure: only drafts that are nearly always accepted are wanted, as far as the proposer can tell which ones are.
@@ -99,6 +99,7 @@ class Host(Protocol):
 
     spec: ModelSpec  # of the target
     max_num_seqs: int
+    max_num_batched_tokens: int  # of a step of the target; what one has missed is read in steps no longer, since everybody waits for them
     kv_tokens: int  # capacity of the target's KV cache
     sampler: Sampler
 

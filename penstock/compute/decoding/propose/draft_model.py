@@ -5,13 +5,12 @@ cheaper than the target's. For sampled sequences it draws with the random number
 close to that of rejection sampling.
 
 The draft model's KV cache is separate from the target's. The proposer knows for each sequence which tokens are in that cache, and computes
-missing ones at the next proposal: a sequence may have been omitted from any number of steps.
+missing ones when it is asked next, in no longer steps than the target's: a sequence may have been omitted from any number of steps.
 """
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.compute.arrays import Array
-from penstock.compute.decoding.propose.block_tables import MAX_KV_TOKENS, BlockTables, SeqRows, make_batch, pieces
+from penstock.compute.decoding.propose.block_tables import MAX_KV_TOKENS, BlockTables, SeqRows, make_batch, shares
 from penstock.compute.decoding.propose.contract import MAX_DRAFTS, Draftable, Drafts, Host
 from penstock.core.needs import Needs
 from penstock.core.registry import check_ranges
@@ -32,6 +31,7 @@ class DraftModel:
         self._options = options
         self._aux = host.model(options.model, options.kv_tokens or host.kv_tokens)
         self._sampler = host.sampler
+        self._most_rows = host.max_num_batched_tokens
         self._vocab = min(host.spec.vocab_size, self._aux.spec.vocab_size)
         self._tables = BlockTables(self._aux.layout)
         self._computed: dict[int, list[int]] = {}  # by sequence: tokens whose keys and values are in the cache
@@ -42,13 +42,18 @@ class DraftModel:
     def propose(self, rows: Sequence[Draftable]) -> list[Drafts]:
         drafts: dict[int, list[int]] = {row.seq_id: [] for row in rows}
         fitting = [row for row in rows if self._prepare(row)]
-        active = self._catch_up(fitting)
+        lacking = [row.tokens[len(self._computed[row.seq_id]) :] for row in fitting]  # what prompts and skipped steps brought
+        counts = shares(list(map(len, lacking)), self._most_rows)
+        fresh = [(row, tokens[:count]) for row, tokens, count in zip(fitting, lacking, counts, strict=True) if count]
+        active = [row for row, tokens, count in zip(fitting, lacking, counts, strict=True) if count == len(tokens)]
         reading = {row.seq_id for row in fitting} - {row.seq_id for row in active}
         for depth in range(self._options.k):
             active = [row for row in active if depth < row.room]
-            if not active:
+            if depth:
+                fresh = [(row, drafts[row.seq_id][-1:]) for row in active]
+            if not fresh:
                 break
-            for row, token in zip(active, self._step(active, drafts, depth), strict=True):
+            for row, token in zip(active, self._step(fresh, active, depth), strict=True):
                 drafts[row.seq_id].append(token)
         return [Drafts(tuple(drafts[row.seq_id]), is_reading=row.seq_id in reading) for row in rows]
 
@@ -73,40 +78,22 @@ class DraftModel:
             return False
         return self._tables.grow(row.seq_id, num_tokens) is not None
 
-    def _catch_up(self, rows: Sequence[Draftable]) -> list[Draftable]:
-        """Computes what sequences lack, such as new prompts, but for what one step more can compute, and in one step: everybody waits for
-        it. Returns the sequences that lack no more than that."""
-        steps = pieces([len(row.tokens) - len(self._computed[row.seq_id]) for row in rows])
-        if not steps:
-            return list(rows)
-        seqs = []
-        for place, count in steps[0]:
-            row, computed = rows[place], self._computed[rows[place].seq_id]
-            tokens = row.tokens[len(computed) : len(computed) + count]
+    def _step(self, fresh: Sequence[tuple[Draftable, Sequence[int]]], active: Sequence[Draftable], depth: int) -> list[int]:
+        """Computes the next tokens of some sequences. Returns the next draft of those that are `active`, which have `depth` drafts so far;
+        they are in the order of `fresh`."""
+        drafting = {row.seq_id for row in active}
+        seqs, last_rows, num_rows = [], [], 0
+        for row, tokens in fresh:
+            computed = self._computed[row.seq_id]
             seqs.append(SeqRows(tokens, len(computed), self._tables.of(row.seq_id)))
             computed.extend(tokens)
-        self._compute(seqs, [])
-        reading = {place for step in steps[1:] for place, _ in step}
-        return [row for place, row in enumerate(rows) if place not in reading]
-
-    def _step(self, rows: Sequence[Draftable], drafts: dict[int, list[int]], depth: int) -> list[int]:
-        """The next draft of each sequence; each has `depth` drafts so far. The first step also computes the tokens that the cache lacks."""
-        seqs, last_rows, num_rows = [], [], 0
-        for row in rows:
-            computed = self._computed[row.seq_id]
-            fresh = [*row.tokens[len(computed) :], *drafts[row.seq_id]] if depth == 0 else [drafts[row.seq_id][-1]]
-            seqs.append(SeqRows(fresh, len(computed), self._tables.of(row.seq_id)))
-            computed.extend(fresh)
-            num_rows += len(fresh)
-            last_rows.append(num_rows - 1)
-        logits = self._compute(seqs, last_rows)
-        index = [len(row.tokens) - row.num_prompt + depth for row in rows]
-        if any(row.state is None for row in rows):
+            num_rows += len(tokens)
+            if row.seq_id in drafting:
+                last_rows.append(num_rows - 1)
+        aux = self._aux
+        logits = aux.backend.step(aux.loaded, make_batch(seqs, aux.layout.block_size, last_rows)).logits[:, : self._vocab]
+        if any(row.state is None for row in active):
             found: list[int] = logits.argmax(axis=1).tolist()
             return found
-        return self._sampler.guess(logits, [row.state for row in rows if row.state is not None], index)
-
-    def _compute(self, rows: Sequence[SeqRows], logit_rows: Sequence[int]) -> Array:
-        aux = self._aux
-        logits = aux.backend.step(aux.loaded, make_batch(rows, aux.layout.block_size, logit_rows)).logits
-        return logits[:, : self._vocab] if logits.shape[1] > self._vocab else logits
+        index = [len(row.tokens) - row.num_prompt + depth for row in active]
+        return self._sampler.guess(logits, [row.state for row in active if row.state is not None], index) if active else []

@@ -6,7 +6,7 @@ sequences in one batch. Needs a head trained for the target; helps if the target
 A draft's score is the sum of the head's log-probabilities on the path to it. Each round expands the best-scored drafts without children,
 for all sequences in one step of the head. The head's KV cache keeps a sequence's tokens only: the rows of its tree are computed again in
 each round. Where hidden states are missing (a cached prefix, or steps that omitted the sequence), a new span begins, and the head does not
-attend to tokens before it.
+attend to tokens before it. A long span is read in several steps of the target, each by a step of the head that is no longer.
 """
 import heapq
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from penstock.compute.arrays import Array
-from penstock.compute.decoding.propose.block_tables import MAX_KV_TOKENS, BlockTables, SeqRows, make_batch, pieces
+from penstock.compute.decoding.propose.block_tables import MAX_KV_TOKENS, BlockTables, SeqRows, make_batch, shares
 from penstock.compute.decoding.propose.confidence import soften_sampled
 from penstock.compute.decoding.propose.contract import MAX_DRAFTS, Draftable, Drafts, Host
 from penstock.compute.models.heads import eagle
@@ -93,6 +93,7 @@ class Eagle:
         kv_tokens = options.kv_tokens or host.kv_tokens + host.max_num_seqs * self._max_tree_rows
         self._aux = host.heads(options.path, "eagle", eagle.build, kv_tokens)
         self._sampler = host.sampler
+        self._most_rows = host.max_num_batched_tokens
         self._tables = BlockTables(self._aux.layout)
         self._spans: dict[int, Span] = {}  # by sequence
 
@@ -101,15 +102,15 @@ class Eagle:
 
     def propose(self, rows: Sequence[Draftable]) -> list[Drafts]:
         fresh = {row.seq_id: states for row in rows if (states := self._fresh_states(row)) is not None}
-        active = [row for row in rows if row.seq_id in fresh]
-        trees = self._start_trees(active, fresh)
+        trees = self._start_trees([row for row in rows if row.seq_id in fresh], fresh)
+        active = [row for row in rows if row.seq_id in trees]
         for _ in range(self._options.depth - 1):
             num_chosen = {row.seq_id: count for row in active if (count := trees[row.seq_id].choose_leaves(self._options.width))}
             active = [row for row in active if row.seq_id in num_chosen]
             if not active:
                 break
             self._expand(active, trees, num_chosen)
-        return [trees[row.seq_id].drafts() if row.seq_id in trees else Drafts() for row in rows]
+        return [trees[row.seq_id].drafts() if row.seq_id in trees else Drafts(is_reading=row.seq_id in fresh) for row in rows]
 
     def forget(self, seq_id: int) -> None:
         self._tables.forget(seq_id)
@@ -131,27 +132,31 @@ class Eagle:
         return row.states[span.end - last :]
 
     def _start_trees(self, rows: Sequence[Draftable], fresh: dict[int, Array]) -> dict[int, Tree]:
-        """Runs the head on the `fresh` states, up to each sequence's last token. Returns trees of one level: the likeliest next tokens."""
+        """Runs the head on the `fresh` states, as far as one step reaches. Returns trees of one level, the likeliest next tokens, of the
+        sequences that are read up to their last token."""
         if not rows:
             return {}
-        for step in pieces([len(fresh[row.seq_id]) for row in rows]):
-            self._step(*self._take([(rows[place], count) for place, count in step], fresh), [], [])
-        last_rows = np.cumsum([len(fresh[row.seq_id]) for row in rows]) - 1
-        hidden, found = self._step(*self._take([(row, len(fresh[row.seq_id])) for row in rows], fresh), last_rows.tolist(), rows)
-        trees = {row.seq_id: Tree(row.room, hidden[last]) for row, last in zip(rows, last_rows, strict=True)}
-        for row, children in zip(rows, found, strict=True):
-            trees[row.seq_id].add(-1, children)
-        return trees
-
-    def _take(self, counts: Sequence[tuple[Draftable, int]], fresh: dict[int, Array]) -> tuple[list[SeqRows], Array]:
-        """The next so many rows of each sequence, by which its span grows, and their states, which leave `fresh`."""
-        seqs, states = [], []
-        for row, count in counts:
+        seqs: list[SeqRows] = []
+        states: list[Array] = []
+        last_rows: list[int] = []
+        complete: list[Draftable] = []
+        num_rows = 0
+        for row, count in zip(rows, shares([len(fresh[row.seq_id]) for row in rows], self._most_rows), strict=True):
+            if not count:
+                continue
             span, left = self._spans[row.seq_id], fresh[row.seq_id]
             seqs.append(SeqRows(row.tokens[span.end + 1 : span.end + 1 + count], span.end - span.begin, self._tables.of(row.seq_id)))
             states.append(left[:count])
-            span.end, fresh[row.seq_id] = span.end + count, left[count:]
-        return seqs, np.concatenate(states)
+            span.end += count
+            num_rows += count
+            if count == len(left):
+                last_rows.append(num_rows - 1)
+                complete.append(row)
+        hidden, found = self._step(seqs, np.concatenate(states), last_rows, complete)
+        trees = {row.seq_id: Tree(row.room, hidden[last]) for row, last in zip(complete, last_rows, strict=True)}
+        for row, children in zip(complete, found, strict=True):
+            trees[row.seq_id].add(-1, children)
+        return trees
 
     def _expand(self, rows: Sequence[Draftable], trees: dict[int, Tree], num_chosen: dict[int, int]) -> None:
         """Adds children to the last `num_chosen` drafts in `expanded` of each tree, by one step over all drafts in `expanded`."""

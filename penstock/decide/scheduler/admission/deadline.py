@@ -20,6 +20,7 @@ from penstock.core.types import Seq
 from penstock.decide.scheduler.admission.again import Again, Refused
 from penstock.decide.scheduler.admission.contract import Late
 from penstock.decide.scheduler.costs import StepCosts
+from penstock.decide.scheduler.firsts import Firsts
 from penstock.decide.scheduler.forecast import Forecast
 from penstock.decide.scheduler.live import Live
 from penstock.decide.scheduler.promise import Claim, is_due_by_e2e
@@ -62,24 +63,26 @@ class Deadline:
             self._delays_s.append(max(0.0, now - seq.arrival_s))
         self._check_alone(prompts[place])
         latest_s = [inf] * place + [self._latest_s(prompts[place])] + [claim.due_s for claim in prompts[place + 1 :]]
-        first_s = Forecast(self._costs, load, self._reserve).first_tokens_s(prompts)
-        late = first_late(first_s, latest_s)
+        forecast = Forecast(self._costs, load, self._reserve)
+        firsts, others_s = Firsts(forecast.copied(), prompts, place=place), list[float]()
+        late = firsts.first_late(latest_s)
         if late is None:
             return None
-        forecast, others, others_s = Forecast(self._costs, load, self._reserve), without(place, prompts), list[float]()
         if late > place or costliest(prompts[: late + 1], place) != place:
-            others_s = forecast.copied().first_tokens_s(others)
-            latest_s[place + 1 :] = [may if at <= may else inf for at, may in zip(others_s[place:], latest_s[place + 1 :], strict=True)]
-            late = first_late(first_s, latest_s)
+            others = firsts.without(place, forecast)
+            latest_s[place + 1 :] = [may if may < inf and others.until(at + 1)[at] <= may else inf
+                                     for at, may in enumerate(latest_s[place + 1 :], place)]
+            late, others_s = firsts.first_late(latest_s), others.told()
             if late is None:
                 return None
             goes = costliest(prompts[: late + 1], place)
-            if goes != place and first_late(forecast.copied().first_tokens_s(without(goes, prompts)), without(goes, latest_s)) is None:
+            if goes != place and firsts.without(goes, forecast).first_late(without(goes, latest_s)) is None:
                 self._gives_way.add(prompts[goes].seq.seq_id)
                 return None
         if self._defers:
             return Late(seq, None)
-        return Late(seq, self._refusal(prompts[place], first_s[place], Again(others, forecast, load, live, others_s)))
+        again = Again(without(place, prompts), forecast, load, live, others_s)
+        return Late(seq, self._refusal(prompts[place], firsts.until(place + 1)[place], again))
 
     def overtaken(self, live: Live, now: float) -> list[Late]:
         lost = {claim.seq.seq_id: claim for claim in live.waiting.hopeless(now) if claim.seq.first_scheduled_s is None}
@@ -89,12 +92,11 @@ class Deadline:
         if not lost or self._defers:
             return [Late(claim.seq, None) for claim in lost.values()]
         load = live.load(now)
-        forecast = Forecast(self._costs, load, self._reserve)
         others = [claim for claim in load.prompts if claim.seq.seq_id not in lost]
-        found = []
-        for claim in lost.values():
+        again, found = Again(others, Forecast(self._costs, load, self._reserve), load, live), []
+        for claim in sorted(lost.values(), key=lambda claim: -claim.work_s):
             allowed_s = self._latest_s(claim) - claim.seq.arrival_s
-            retry_s = Again(others, forecast, load, live).after_s(Refused(claim, allowed_s, self._delay_s))
+            retry_s = again.after_s(Refused(claim, allowed_s, self._delay_s))
             why = gave_way_to if claim.seq.seq_id in gives_way and now <= claim.hopeless_s else overtaken_by
             found.append(Late(claim.seq, refusal(why(now - claim.seq.arrival_s), retry_s)))
         return found
@@ -145,11 +147,6 @@ def costliest(prompts: Sequence[Claim], new: int) -> int:
     """The place of the one of these to drop: the most expensive of those on which no work was spent; among equals the one at `new`."""
     may_go = [at for at, claim in enumerate(prompts) if claim.due_s < inf and claim.seq.first_scheduled_s is None]
     return max([new, *may_go], key=lambda at: prompts[at].work_s)
-
-
-def first_late(first_s: Sequence[float], latest_s: Sequence[float]) -> int | None:
-    """The place of the first sequence whose first token would be late."""
-    return next((at for at, each_s in enumerate(first_s) if each_s > latest_s[at]), None)
 
 
 def without(place: int, found: Sequence[T]) -> list[T]:

@@ -126,8 +126,7 @@ class Inside:
         if delta.usage is not None:
             sample.num_output, sample.num_cached = delta.usage.completion_tokens, delta.usage.cached_tokens
             metrics.on_request(sample.finish_reason or "stop", delta.usage, now_s - sent_s)
-            if progress.request.is_open:
-                metrics.on_open()
+            metrics.on_length(progress.request, delta.usage.completion_tokens)
             if progress.request.has_objectives:
                 metrics.on_objectives(progress.kept(sent_s, now_s, delta.usage.completion_tokens))
 

@@ -146,6 +146,8 @@ def server(told: ServerFigures) -> Iterator[str]:
         ("MFU of prefill", told.mfu), ("MBU of decode", told.mbu), ("time in prefill", told.prefill_share)) if value is not None]
     if shares:
         yield f"{'server':{LABEL}}{', '.join(shares)}"
+    elif told.operations_per_s is not None:  # it counts them, as only our own does
+        yield f"{'server':{LABEL}}MFU and MBU are not known: `penstock limits` was not run on its machine before it started"
 
 
 def money_and_energy(result: Result) -> Iterator[str]:

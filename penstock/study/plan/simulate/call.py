@@ -12,8 +12,8 @@ STRETCH = 1 << 24  # tokens of one seed at most
 @dataclass(frozen=True, slots=True)
 class Call:
     """Parts with the same first number share a prefix, as far as the shorter one goes. `after_s`: in a closed loop, from when a user is
-    answered until he asks this. `is_open`: no max_tokens was given, so that nobody knows that the answer ends after `num_output` tokens
-    before it does; else that was given."""
+    answered until he asks this. `spare`: by its max_tokens it may have so many tokens more than `num_output`, and nobody knows that it will
+    not; `is_open`: none was given."""
 
     at_s: float
     parts: tuple[range, ...]
@@ -23,7 +23,12 @@ class Call:
     e2e_slo_s: float | None = None
     priority: int = 0
     after_s: float = 0.0
+    spare: int = 0
     is_open: bool = False
+
+    @property
+    def ends_early(self) -> bool:
+        return self.is_open or self.spare > 0
 
     @property
     def num_prompt(self) -> int:

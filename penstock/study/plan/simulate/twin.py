@@ -24,14 +24,14 @@ from penstock.study.plan.simulate.census import Census, summed
 from penstock.study.plan.simulate.drafting import ProposerModel, SimulatedDrafter, make_controller
 from penstock.study.plan.simulate.leap import Leap
 from penstock.study.plan.simulate.play import UNBOUNDED, Arrival, Bounds, Coming, play
-from penstock.study.plan.simulate.predicted import END, TOKEN, Predicted
+from penstock.study.plan.simulate.predicted import END, TOKEN, Asked, Predicted
 
 OPEN = SamplingParams(max_tokens=None)
 
 
 @cache
 def answer_of(num_tokens: int) -> SamplingParams:
-    return SamplingParams(max_tokens=num_tokens, ignore_eos=True)
+    return SamplingParams(max_tokens=num_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +118,11 @@ class Twin:
         self._census = Census()
         self._clock = VirtualClock()
         self._pace = pace
-        self._scheduler = make_scheduler(config, (config.kv_tokens or 0) // config.block_size, self._clock, pace.timer)
+        timer = Asked(pace.timer)
+        self._scheduler = make_scheduler(config, (config.kv_tokens or 0) // config.block_size, self._clock, timer)
         self._longest = min(config.max_model_len or STRETCH, self._scheduler.kv.num_tokens + 1)
-        self._lengths: dict[int, int] = {}  # by seq_id: of open answers, in tokens
-        self._runner = Predicted(pace.timer, self._clock, make_drafter(config, pace), self._lengths)
+        self._lengths: dict[int, int] = {}  # by seq_id: of answers that end before they have to, in tokens
+        self._runner = Predicted(timer, self._clock, make_drafter(config, pace), self._lengths)
         self._drafting = config.propose is not None
         self._inbox: deque[Arrival] = deque()  # what comes while a step is under way is seen after it
         self._there: dict[int, tuple[Seq, Sample]] = {}
@@ -203,7 +204,7 @@ class Twin:
 
     def _ask(self, arrival: Arrival, coming: Coming) -> None:
         call, sample = arrival.call, arrival.sample
-        params = OPEN if call.is_open else answer_of(call.num_output)
+        params = OPEN if call.is_open else answer_of(call.num_output + call.spare)
         seq = Seq(
             sample.number, arrival.tokens, len(arrival.tokens), params, self._most_len(arrival),
             arrival_s=arrival.at_s, priority=call.priority, eos_token_ids=(END,),
@@ -214,13 +215,13 @@ class Twin:
             self._refuse(sample, refusal, coming)
             return
         self._there[sample.number] = seq, sample
-        if call.is_open:
+        if call.ends_early:
             self._lengths[sample.number] = call.num_output
 
     def _most_len(self, arrival: Arrival) -> int:
         """Tokens of its prompt and its answer, as far as the engine knows."""
         call, num_prompt = arrival.call, len(arrival.tokens)
-        known = num_prompt + call.num_output
+        known = num_prompt + call.num_output + call.spare
         return max(known, self._longest) if call.is_open else known
 
     def _refuse(self, sample: Sample, refusal: OverloadedError, coming: Coming) -> None:

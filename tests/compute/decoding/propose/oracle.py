@@ -72,6 +72,8 @@ class Host:
 
     spec = Head.spec
 
+    max_num_batched_tokens = 512
+
     def __init__(self, kv_tokens: int = 4096, max_num_seqs: int = 8) -> None:
         self.kv_tokens, self.max_num_seqs = kv_tokens, max_num_seqs
         self.sampler = Sampler([])

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from penstock.compute.backends.contract import KVLayout
-from penstock.compute.decoding.propose.block_tables import BlockTables, SeqRows, make_batch, pieces
+from penstock.compute.decoding.propose.block_tables import BlockTables, SeqRows, make_batch, shares
 
 
 def test_blocks_are_taken_and_given_back():
@@ -26,14 +26,18 @@ def test_a_tree_has_the_positions_of_its_depths():
     assert made.parents.tolist() == [-1, -1, 0, 0, 2] and made.contexts.tolist() == [3, 14]
 
 
-@pytest.mark.parametrize(("lacking", "steps"), [
-    ([], []), ([3, 4], []), ([1] * 30, []), ([25], [[(0, 10)], [(0, 5)]]),
-    ([12, 3, 40], [[(0, 10)], [(0, 1), (2, 9)], [(2, 10)], [(2, 10)], [(2, 5)]]),
-    ([2] * 8, [[(0, 1), (1, 1), (2, 1), (3, 1), (4, 1), (5, 1)]])])
-def test_what_is_missed_is_read_until_one_step_holds_the_rest(lacking, steps):
-    """The shortest first, and no more than that takes."""
-    assert pieces(lacking, 10) == steps
-    for seq, count in (each for step in steps for each in step):
-        lacking[seq] -= count
-    assert sum(lacking) <= max(10, len(lacking)) and min(lacking, default=1) >= 1
-    assert all(sum(count for _, count in step) <= 10 and len({seq for seq, _ in step}) == len(step) for step in steps)
+@pytest.mark.parametrize(("lacking", "counts"), [
+    ([], []), ([300, 212], [300, 212]), ([513], [512]), ([5000, 2, 600, 30], [0, 2, 480, 30]), ([256, 257, 1], [256, 255, 1]),
+    ([9] * 57, [9] * 56 + [8]), ([8] * 100, [8] * 100), ([2] * 600 + [9], [2] * 600 + [0])])
+def test_a_step_reads_the_shortest_first_and_no_more_than_it_holds(lacking, counts):
+    """But for what drafts leave behind."""
+    assert shares(lacking, 512) == counts
+
+
+def test_everything_is_read_in_the_end():
+    lacking, steps = [700, 90, 4000, 60, 1], 0
+    while any(lacking):
+        counts = shares(lacking, 512)
+        assert sum(counts) == min(512, sum(lacking))
+        lacking, steps = [left - count for left, count in zip(lacking, counts, strict=True)], steps + 1
+    assert steps == 10

@@ -1,5 +1,4 @@
 """The drafts of another model are what it would say itself, whatever became of its earlier ones."""
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,7 +7,6 @@ import pytest
 from penstock import LLM, SamplingParams
 from penstock.compute.backends.contract import KVLayout
 from penstock.compute.backends.reference.backend import Reference
-from penstock.compute.decoding.propose import block_tables, draft_model
 from penstock.compute.decoding.propose.contract import Draftable
 from penstock.compute.decoding.propose.draft_model import DraftModel
 from penstock.compute.models.decoder import build
@@ -43,7 +41,8 @@ def proposer(folder) -> DraftModel:
         weights = load_weights(program, open_checkpoint(folder), "float32")
         return LoadedAuxModel(found.spec, backend, backend.load(program, weights, layout), layout)
 
-    return DraftModel(DraftModel.Options(k=K), SimpleNamespace(spec=found.spec, sampler=None, kv_tokens=TOKENS, model=model))
+    host = SimpleNamespace(spec=found.spec, sampler=None, kv_tokens=TOKENS, max_num_batched_tokens=512, model=model)
+    return DraftModel(DraftModel.Options(k=K), host)
 
 
 def says(llm: LLM, tokens: list[int], count: int = K) -> tuple[int, ...]:
@@ -72,15 +71,19 @@ def test_after_drafts_were_accepted_or_not(llm, proposer, num_right):
 
 
 def test_sequences_that_were_left_out_catch_up(llm, proposer, monkeypatch):
-    """Long ones in several steps, while others have drafts."""
-    monkeypatch.setattr(draft_model, "pieces", partial(block_tables.pieces, most=128))
+    """Long ones in several steps, while others have drafts; no step of the draft model is longer than that."""
+    proposer._most_rows = 128
     tokens = [token % 250 for token in range(3, 20)]
     drafts(proposer, (0, tokens))
     tokens += [token * 7 % 250 for token in range(400)]
-    for others in ([3, 4], [3, 4, 5], [3, 4, 5, 6]):
+    step, sizes = proposer._aux.backend.step, []
+    monkeypatch.setattr(proposer._aux.backend, "step", lambda loaded, batch: sizes.append(len(batch.tokens)) or step(loaded, batch))
+    for others in ([3, 4], [3, 4, 5], [3, 4, 5, 6], [3, 4, 5, 6, 7]):
         found, other = proposer.propose([Draftable(0, tokens, 1, K), Draftable(1, others, 1, K)])
-        assert other.tokens == says(llm, others) and bool(found.tokens) is not found.is_reading is (len(others) < 4)
-    assert found.tokens == says(llm, tokens)
+        assert other.tokens == says(llm, others) and bool(found.tokens) is not found.is_reading is (len(others) < 5)
+    assert found.tokens == says(llm, tokens) and sizes == [128, 1, 1, 1] * 3 + [400 + 5 - 3 * 128, 2, 2, 2]
+    assert drafts(proposer, (2, list(range(128)))) == [says(llm, list(range(128)))]
+    assert proposer.propose([Draftable(3, [5] * 129, 1, K)])[0].is_reading and sizes[-4:] == [1, 1, 1, 128]
 
 
 def test_one_that_comes_back_is_another(llm, proposer):
@@ -94,8 +97,10 @@ def test_what_does_not_fit_has_no_drafts(llm, proposer):
     """Beyond the drafter's context, or its cache; a sequence that ends makes room."""
     assert drafts(proposer, (0, [1] * 697)) == [()]
     held = [5] * 600
+    assert [found.is_reading for found in proposer.propose([Draftable(seq, held, 1, K) for seq in (0, 1)])] == [True, False]
     assert drafts(proposer, (0, held), (1, [6] * 600)) == [says(llm, held), ()]
     proposer.forget(0)
+    drafts(proposer, (1, [6] * 600))
     assert drafts(proposer, (1, [6] * 600)) == [says(llm, [6] * 600)]
 
 
@@ -115,6 +120,7 @@ def test_options_without_sense_are_refused(folder, text):
 def test_no_more_is_drafted_than_there_is_room_for(llm, proposer):
     proposer._options = DraftModel.Options(k=5000)
     assert drafts(proposer, (0, [5, 6, 7, 8]), room=3) == [says(llm, [5, 6, 7, 8], 3)]
+    drafts(proposer, (1, [9] * 690))
     assert drafts(proposer, (1, [9] * 690), (2, [9] * 699), room=9) == [says(llm, [9] * 690, 9), ()]
 
 

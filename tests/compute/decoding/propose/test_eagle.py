@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.compute.decoding.propose import block_tables
 from penstock.compute.decoding.propose.confidence import SAMPLED_SCALE
 from penstock.compute.decoding.propose.contract import Draftable, Drafts
 from penstock.compute.decoding.propose.eagle import Eagle
@@ -147,14 +146,21 @@ def test_a_sequence_that_draws_gets_a_broader_tree() -> None:
     assert set(paths(greedy)) == set(best(stories[1].pairs(0, 20), 6))
 
 
-@pytest.mark.parametrize(("count", "size", "steps"), [(1, 1500, 2), (3, 400, 2), (60, 11, 1)])
-def test_long_prompts_are_read_in_pieces(count: int, size: int, steps: int) -> None:
-    host, stories = Host(kv_tokens=8192), [Story(10 + i) for i in range(count)]
+@pytest.mark.parametrize(("sizes", "steps"), [((1500,), 3), ((400, 400, 400), 3), ((11,) * 60, 2), ((1300, 30, 25), 3)])
+def test_long_prompts_are_read_in_pieces(sizes: tuple[int, ...], steps: int) -> None:
+    """One step of the head for each of the target's, which makes a token meanwhile; short ones have drafts from the first."""
+    host, stories = Host(kv_tokens=8192), [Story(10 + i) for i in range(len(sizes))]
     eager = Eagle(thorough(), host)
-    for story, drafts in zip(stories, eager.propose([story.row(0, size) for story in stories]), strict=True):
-        assert set(paths(drafts)) == set(best(story.pairs(0, size), 6))
-    read = [len(batch.tokens) for batch in host.aux.batches if batch.parents is None]
-    assert max(read) <= block_tables.MAX_ROWS and len(read) == steps + 1
+    for step in range(steps):
+        host.aux.batches.clear()
+        shown = [size + step for size in sizes]
+        found = eager.propose([story.row(0, size) for story, size in zip(stories, shown, strict=True)])
+        for story, size, drafts in zip(stories, shown, found, strict=True):
+            assert drafts.is_reading is not bool(drafts.tokens) and not (drafts.is_reading and len(sizes) == 3 and size < 40)
+            assert drafts.is_reading or set(paths(drafts)) == set(best(story.pairs(0, size), 6))
+        (read,) = [len(batch.tokens) for batch in host.aux.batches if batch.parents is None]
+        assert read == min(host.max_num_batched_tokens, sum(shown) - len(shown) - step * host.max_num_batched_tokens)
+        assert any(drafts.is_reading for drafts in found) is (step + 1 < steps)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -178,6 +178,11 @@ def test_the_terminal_is_told_the_same() -> None:
         assert word in said, word
 
 
+def test_why_there_is_no_mfu_is_told_where_the_server_counts_steps() -> None:
+    ours, foreign = ("\n".join(lines(report(replace(result(), server=ServerFigures(operations_per_s=rate))))) for rate in (4e10, None))
+    assert "MFU and MBU are not known: `penstock limits` was not run" in ours and "MFU" not in foreign
+
+
 def test_a_search_is_answered_in_a_sentence_first() -> None:
     whole = replace(report(), attain=0.9)
     told = list(lines(whole))

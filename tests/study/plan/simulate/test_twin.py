@@ -51,10 +51,11 @@ def told(samples):
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**6), st.floats(0.5, 30), st.sampled_from([None, 1, 3]), st.sampled_from([384, 1024, 8192]),
-       st.sampled_from([NOTHING, EXTRA]), st.sampled_from([0, 2, 1]))
-def test_leaps_change_nothing(seed, rate, users, kv_tokens, extra, closed_each):
+       st.sampled_from([NOTHING, EXTRA]), st.sampled_from([0, 2, 1]), st.sampled_from([0, 9]))
+def test_leaps_change_nothing(seed, rate, users, kv_tokens, extra, closed_each, spare):
     config, pace = replace(CONFIG, kv_tokens=kv_tokens), Pace(TIMER, 0.002, extra=extra)
-    traffic = [replace(call, is_open=not closed_each or number % closed_each > 0) for number, call in enumerate(asked(30, rate, seed))]
+    traffic = [replace(call, is_open=not closed_each or number % closed_each > 0, spare=spare)
+               for number, call in enumerate(asked(30, rate, seed))]
     fast, slow = Twin(config, pace), Steps(config, pace)
     assert plain(slow.run(traffic, users)) == told(fast.run(traffic, users))
     assert fast.census.num_steps == slow.census.num_steps and fast.census.decode_tokens == slow.census.decode_tokens
@@ -175,13 +176,17 @@ def test_what_the_scheduler_refuses_the_twin_refuses():
 
 def test_an_open_answer_ends_by_itself_and_the_engine_does_not_know_when():
     """Four seats are taken, and the first is free again 14 ms a step for 5 steps later. Known: so it is let in. The others have ended after
-    5 tokens, too: so it may be expected. Nothing has ended yet: until the cache is full nobody ends."""
+    5 tokens, too: so it may be expected. Nothing has ended yet: until the cache is full nobody ends. They might have 60 by their
+    max_tokens: then that is what is expected, whatever others had."""
     traffic = [Call(0.0, (range(n << 24, (n << 24) + 8),), 5) for n in range(4)] + [Call(0.02, (range(8),), 5, ttft_slo_s=0.2)]
     config = replace(CONFIG, order="deadline")
-    for is_open, ended, taken in ((False, (), True), (True, (5,) * 64, True), (True, (60,) * 64, False), (True, (), False)):
-        samples = Twin(config, Pace(TIMER, ended=ended)).run([replace(call, is_open=is_open) for call in traffic])
-        assert [sample.ok for sample in samples] == [True] * 4 + [taken], (is_open, ended)
-        assert {(sample.num_output, sample.finish_reason) for sample in samples if sample.ok} == {(5, "stop" if is_open else "length")}
+    for is_open, spare, ended, taken in (
+            (False, 0, (), True), (False, 55, (5,) * 64, False), (False, 5, (), True),
+            (True, 0, (5,) * 64, True), (True, 0, (60,) * 64, False), (True, 0, (), False)):
+        samples = Twin(config, Pace(TIMER, ended=ended)).run([replace(call, is_open=is_open, spare=spare) for call in traffic])
+        assert [sample.ok for sample in samples] == [True] * 4 + [taken], (is_open, spare, ended)
+        found = {(sample.num_output, sample.finish_reason) for sample in samples if sample.ok}
+        assert found == {(5, "stop" if is_open or spare else "length")}
     assert samples[-1].status == 429
 
 
@@ -197,7 +202,19 @@ def test_lengths_are_learned_from_open_answers_that_end():
 def test_routers_are_told_how_long_an_open_answer_may_become():
     twin = Twin(CONFIG, Pace(TIMER))
     for number, is_open in enumerate((False, True)):
-        call = Call(0.0, (range(number << 24, (number << 24) + 100),), 5, is_open=is_open)
+        call = Call(0.0, (range(number << 24, (number << 24) + 100),), 5, spare=20, is_open=is_open)
         twin.take(Arrival(0.0, call, call.tokens(), Sample(number, 0.0)))
     load = twin.load(0.0)
-    assert (load.prompt_tokens, load.answer_tokens) == (200, 5 + 1025 - 100)
+    assert (load.prompt_tokens, load.answer_tokens) == (200, 25 + 1025 - 100)
+
+
+def test_the_timer_is_asked_once_for_each_step():
+    asked_for = []
+
+    class Listed:
+        def seconds(self, work):
+            asked_for.append(work)
+            return TIMER.seconds(work)
+
+    Steps(replace(CONFIG, order="deadline"), Pace(Listed())).run(asked(10, 5.0))
+    assert len({id(work) for work in asked_for}) == len(asked_for) > 100
