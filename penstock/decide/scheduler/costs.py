@@ -5,7 +5,9 @@ themselves, as took = a * predicted + b, fitted by least squares with forgetting
 every step: they stay until what was learned has moved away from them, so that others may cache what they derive from them.
 How many steps an answer takes that nothing bounds is learned from those that end (see `lengths`).
 """
+from bisect import bisect_right, insort
 from collections.abc import Sequence
+from math import inf
 
 from penstock.core.types import Seq
 from penstock.core.work import StepTimer, StepWork
@@ -19,6 +21,8 @@ PRIOR = 5.0  # steps that say a = 1, b = 0
 MOST_RATIO = 4.0  # a step that takes longer was held up by something that need not happen again
 MOVED = 0.05  # share of a mean step by which prices may be off what was learned
 STALE = 100  # steps after which they are renewed anyway
+
+_Rounded = tuple[int, int, int, int]  # decodes, their mean context, rows of a prompt and tokens before these; contexts in 64 tokens
 
 
 class Correction:
@@ -77,7 +81,9 @@ class StepCosts:
         self._learned = Correction()
         self._rate, self._level = self._learned.rate, self._learned.level  # that prices have
         self._age = 0  # steps since they were renewed
-        self._known: dict[tuple[int, int, int, int], float] = {}  # of the timer
+        self._known: dict[_Rounded, float] = {}  # of the timer
+        # By decodes, context, most rows and start: answers of `rows_within`, sorted. Each holds from so many seconds to below so many.
+        self._within: dict[_Rounded, list[tuple[float, float, int]]] = {}
         self._prompts: dict[tuple[int, int], tuple[tuple[int, float], ...]] = {}  # (steps, what the timer says of one) of each prompt
 
     def seconds(self, work: StepWork) -> float:
@@ -86,7 +92,11 @@ class StepCosts:
     def step_s(self, num_decodes: int, context: float, rows: int = 0, start: int = 0) -> float:
         """A step in which `num_decodes` sequences of `context` tokens on average gain a token each, and `rows` tokens of a prompt are
         computed behind `start` others."""
-        corrected = self._rate * self._predicted_s(num_decodes, context, rows, start) + self._level
+        key = num_decodes, -(-int(context) >> CONTEXT_BITS), rows if rows <= EXACT_ROWS else _rounded(rows), -(-start >> CONTEXT_BITS)
+        predicted_s = self._known.get(key)
+        if predicted_s is None:
+            predicted_s = self._ask(key)
+        corrected = self._rate * predicted_s + self._level
         return corrected if corrected > 0.0 else 0.0
 
     def prompt_s(self, left: int, total: int) -> float:
@@ -105,15 +115,25 @@ class StepCosts:
 
     def rows_within(self, num_decodes: int, context: float, seconds: float, most: int, start: int = 0) -> int:
         """The most rows of a prompt, up to `most`, for which a step with these decodes has time within `seconds`; 0 if none."""
-        low, high = 0, most
-        if most < 1 or self.step_s(num_decodes, context, most, start) <= seconds:
-            return max(most, 0)
+        if most < 1:
+            return 0
+        key = num_decodes, -(-int(context) >> CONTEXT_BITS), most, -(-start >> CONTEXT_BITS)
+        found = self._within.get(key)
+        if found is None:
+            if len(self._within) >= REMEMBERED:
+                self._within.clear()
+            found = self._within[key] = []
+        elif (at := bisect_right(found, (seconds, inf, most))) and seconds < found[at - 1][1]:
+            return found[at - 1][2]
+        least_s, below_s, low, high, tried = -inf, inf, 0, most + 1, most
         while high - low > 1:
-            middle = (low + high) // 2
-            if self.step_s(num_decodes, context, middle, start) <= seconds:
-                low = middle
+            price = self.step_s(num_decodes, context, tried, start)
+            if price <= seconds:
+                least_s, low = price if price > least_s else least_s, tried
             else:
-                high = middle
+                below_s, high = price if price < below_s else below_s, tried
+            tried = (low + high) // 2
+        insort(found, (least_s, below_s, low))
         return low
 
     def learn(self, work: StepWork, took_s: float) -> None:
@@ -125,6 +145,7 @@ class StepCosts:
             self._age = 0
             if (learned.rate, learned.level) != (self._rate, self._level):
                 self._rate, self._level = learned.rate, learned.level
+                self._within.clear()
                 self.version += 1
 
     def learn_length(self, seq: Seq) -> None:
@@ -137,31 +158,32 @@ class StepCosts:
         whole, rest = divmod(left, self.max_rows)
         start, steps = total - left, []
         if rest:
-            steps.append((1, self._predicted_s(0, 0, rest, total - rest)))
+            steps.append((1, self._predicted_s((0, 0, _rounded(rest), -(-(total - rest) >> CONTEXT_BITS)))))
         if whole:
-            steps.append((whole, self._predicted_s(0, 0, self.max_rows, start + whole * self.max_rows // 2)))
+            start += whole * self.max_rows // 2
+            steps.append((whole, self._predicted_s((0, 0, _rounded(self.max_rows), -(-start >> CONTEXT_BITS)))))
         if len(self._prompts) >= REMEMBERED:
             self._prompts.clear()
         found = self._prompts[left, total] = tuple(steps)
         return found
 
-    def _predicted_s(self, num_decodes: int, context: float, rows: int, start: int) -> float:
-        """What the timer says of a step in round figures."""
-        if rows > EXACT_ROWS:
-            rows = -(-rows >> ROWS_BITS) << ROWS_BITS
-        key = num_decodes, -(-int(context) >> CONTEXT_BITS), rows, -(-start >> CONTEXT_BITS)
+    def _predicted_s(self, key: _Rounded) -> float:
         known = self._known.get(key)
-        return self._ask(*key) if known is None else known
+        return self._ask(key) if known is None else known
 
-    def _ask(self, num_decodes: int, context: int, rows: int, start: int) -> float:
-        """`context` and `start` in multiples of 64 tokens."""
+    def _ask(self, key: _Rounded) -> float:
+        num_decodes, context, rows, start = key
         contexts = ((1, max(context << CONTEXT_BITS, 1)),) * num_decodes
         if rows:
             contexts += ((rows, (start << CONTEXT_BITS) + rows),)
         if len(self._known) >= REMEMBERED:
             self._known.clear()
-        seconds = self._known[num_decodes, context, rows, start] = self._timer.seconds(StepWork(contexts, num_decodes + (rows > 0)))
+        seconds = self._known[key] = self._timer.seconds(StepWork(contexts, num_decodes + (rows > 0)))
         return seconds
+
+
+def _rounded(rows: int) -> int:
+    return rows if rows <= EXACT_ROWS else -(-rows >> ROWS_BITS) << ROWS_BITS
 
 
 def mean_context(seqs: Sequence[Seq]) -> float:

@@ -50,13 +50,17 @@ def has_objectives(seq: Seq) -> bool:
 
 def num_left(seq: Seq) -> int:
     """Tokens to compute until it has its next one, without those expected to be in the prefix cache."""
-    found = seq.num_cached if seq.status is Status.WAITING and seq.num_preemptions == 0 else 0
-    return max(1, len(seq.tokens) - max(seq.num_computed, found))
+    done = seq.num_computed
+    if seq.status is Status.WAITING and seq.num_preemptions == 0 and seq.num_cached > done:
+        done = seq.num_cached
+    left = len(seq.tokens) - done
+    return left if left > 1 else 1
 
 
 def num_more(seq: Seq) -> int:
     """Output tokens after the next one, at most."""
-    return max(seq.max_len - len(seq.tokens) - 1, 0)
+    more = seq.max_len - len(seq.tokens) - 1
+    return more if more > 0 else 0
 
 
 def num_answers(seq: Seq) -> int:
@@ -95,7 +99,8 @@ def dues_s(seq: Seq, first_s: float) -> tuple[float, float]:
     most_s = tpot_s(seq, first_s)
     if most_s == inf:
         return inf, inf
-    return first_s + most_s * seq.num_output, first_s + most_s * (seq.max_len - seq.num_prompt - 1)
+    num_prompt = seq.num_prompt
+    return first_s + most_s * (len(seq.tokens) - num_prompt), first_s + most_s * (seq.max_len - num_prompt - 1)
 
 
 def affords_s(seq: Seq, last_s: float, now: float) -> float:

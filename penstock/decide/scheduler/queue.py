@@ -8,7 +8,7 @@ from penstock.decide.scheduler.costs import StepCosts
 from penstock.decide.scheduler.promise import Claim, claim_of
 
 Key = tuple[float, ...]
-Entry = tuple[Key, int, Seq]
+Entry = tuple[Key, int, Seq]  # the id makes entries differ before sequences are compared
 
 
 class Order(Protocol):
@@ -51,10 +51,10 @@ class Queue:
 
     def push(self, seq: Seq, now: float) -> None:
         key = self._keys[seq.seq_id] = self._key(seq, now)
-        insort(self._entries, (key, seq.seq_id, seq), key=_rank)
+        insort(self._entries, (key, seq.seq_id, seq))
 
     def remove(self, seq: Seq) -> None:
-        del self._entries[bisect_left(self._entries, (self._keys.pop(seq.seq_id), seq.seq_id), key=_rank)]
+        del self._entries[bisect_left(self._entries, (self._keys.pop(seq.seq_id), seq.seq_id, seq))]
 
     def in_order(self, now: float) -> list[Seq]:
         """All of them, the first to be served first."""
@@ -75,9 +75,6 @@ class Queue:
     def _sort(self, now: float) -> None:
         if self._order.costs is not None and now != self._sorted_s:
             self._sorted_s = now
-            self._entries = sorted([(self._key(seq, now), seq.seq_id, seq) for seq in self], key=_rank)
+            key, costs = self._order.key, self._order.costs
+            self._entries = sorted([(key(claim_of(seq, costs), now), seq.seq_id, seq) for _, _, seq in self._entries])
             self._keys = {seq_id: key for key, seq_id, _ in self._entries}
-
-
-def _rank(entry: Entry) -> tuple[Key, int]:
-    return entry[0], entry[1]

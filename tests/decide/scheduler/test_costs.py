@@ -4,7 +4,7 @@ import pytest
 
 from penstock.core.work import StepWork
 from penstock.decide.scheduler.costs import Correction, StepCosts
-from tests.decide.builders import SteadyTimer
+from tests.decide.builders import CountedCosts, SteadyTimer
 
 
 def test_what_was_predicted_rightly_is_not_corrected():
@@ -68,3 +68,24 @@ def test_steps_teach():
     for rows in (1, 2, 4) * 100:
         costs.learn(StepWork(((rows, rows),)), 2 * (0.01 + 0.001 * rows))
     assert costs.step_s(2, 10) == pytest.approx(0.024, rel=0.02)
+
+
+class Uneven:
+    """Kernels that take rows in blocks: some of more rows take less."""
+
+    def seconds(self, work):
+        return 0.01 + 1e-4 * work.num_tokens + 0.004 * (work.num_tokens * 7 % 5)
+
+
+def test_rows_within_are_those_of_a_search_even_if_it_was_made_for_other_seconds():
+    rng, known = random.Random(3), CountedCosts(Uneven(), 512, 8)
+    cases = [(rng.randint(0, 3), 200, rng.uniform(0.005, 0.08), rng.choice([30, 508])) for _ in range(400)]
+    for case in cases:
+        assert known.rows_within(*case) == StepCosts(Uneven(), 512, 8).rows_within(*case)
+    asked, known.num_asked = known.num_asked, 0
+    again = [known.rows_within(*case) for case in cases]
+    assert asked < 1600 and known.num_asked == 0, "a search for each would take 3,000 prices"
+    for _ in range(200):
+        known.learn(StepWork(((8, 8),)), 2 * Uneven().seconds(StepWork(((8, 8),))))
+    assert all(now <= then for now, then in zip([known.rows_within(*case) for case in cases], again, strict=True)) and (
+        known.rows_within(0, 200, 0.03, 508) < StepCosts(Uneven(), 512, 8).rows_within(0, 200, 0.03, 508))

@@ -61,6 +61,8 @@ class Slo:
                 affords, until_due = tpot_s(seq, now), inf
             else:
                 due_s, last_s = dues_s(seq, seq.first_token_s)
+                if due_s == inf:
+                    continue
                 affords, until_due = affords_s(seq, last_s, now), due_s - now
             if affords >= helpless_s:
                 afforded = min(afforded, affords, max(until_due, 0.0))

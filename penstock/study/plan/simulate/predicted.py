@@ -10,6 +10,20 @@ TOKEN, END = 0, 1  # what the model "says"
 GOES_ON = (TOKEN,)
 
 
+class Asked:
+    """A StepTimer that is asked once for each step: the scheduler, which learns what steps take, asks for the same work as the runner."""
+
+    def __init__(self, timer: StepTimer) -> None:
+        self._timer = timer
+        self._work: StepWork | None = None
+        self._seconds = 0.0
+
+    def seconds(self, work: StepWork) -> float:
+        if work is not self._work:
+            self._work, self._seconds = work, self._timer.seconds(work)
+        return self._seconds
+
+
 class Predicted:
     """`drafter` None: nothing is drafted. `lengths`: by seq_id, of answers that the model ends, in tokens."""
 
