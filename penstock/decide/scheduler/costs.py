@@ -5,7 +5,7 @@ themselves, as took = a * predicted + b, fitted by least squares with forgetting
 every step: they stay until what was learned has moved away from them, so that others may cache what they derive from them.
 How many steps an answer takes that nothing bounds is learned from those that end (see `lengths`).
 """
-from bisect import bisect_right, insort
+from bisect import bisect_right
 from collections.abc import Sequence
 from math import inf
 
@@ -82,8 +82,8 @@ class StepCosts:
         self._rate, self._level = self._learned.rate, self._learned.level  # that prices have
         self._age = 0  # steps since they were renewed
         self._known: dict[_Rounded, float] = {}  # of the timer
-        # By decodes, context, most rows and start: answers of `rows_within`, sorted. Each holds from so many seconds to below so many.
-        self._within: dict[_Rounded, list[tuple[float, float, int]]] = {}
+        # By decodes, context and most rows: what `_search` found at current prices, sorted.
+        self._within: dict[tuple[int, int, int], list[tuple[float, float, int]]] = {}
         self._prompts: dict[tuple[int, int], tuple[tuple[int, float], ...]] = {}  # (steps, what the timer says of one) of each prompt
 
     def seconds(self, work: StepWork) -> float:
@@ -117,14 +117,19 @@ class StepCosts:
         """The most rows of a prompt, up to `most`, for which a step with these decodes has time within `seconds`; 0 if none."""
         if most < 1:
             return 0
-        key = num_decodes, -(-int(context) >> CONTEXT_BITS), most, -(-start >> CONTEXT_BITS)
-        found = self._within.get(key)
-        if found is None:
+        if start:  # which the next step has moved: the same is not asked again
+            return self._search(num_decodes, context, seconds, most, start)[2]
+        found = self._within.setdefault((num_decodes, -(-int(context) >> CONTEXT_BITS), most), [])
+        at = bisect_right(found, (seconds, inf, most))
+        if not at or seconds >= found[at - 1][1]:
             if len(self._within) >= REMEMBERED:
                 self._within.clear()
-            found = self._within[key] = []
-        elif (at := bisect_right(found, (seconds, inf, most))) and seconds < found[at - 1][1]:
-            return found[at - 1][2]
+            found.insert(at, self._search(num_decodes, context, seconds, most, 0))
+            at += 1
+        return found[at - 1][2]
+
+    def _search(self, num_decodes: int, context: float, seconds: float, most: int, start: int) -> tuple[float, float, int]:
+        """(from how many seconds on, and below how many, all prices that are compared compare as they do; rows)."""
         least_s, below_s, low, high, tried = -inf, inf, 0, most + 1, most
         while high - low > 1:
             price = self.step_s(num_decodes, context, tried, start)
@@ -133,8 +138,7 @@ class StepCosts:
             else:
                 below_s, high = price if price < below_s else below_s, tried
             tried = (low + high) // 2
-        insort(found, (least_s, below_s, low))
-        return low
+        return least_s, below_s, low
 
     def learn(self, work: StepWork, took_s: float) -> None:
         """A step of this work took this long, from its beginning to that of the next one."""
