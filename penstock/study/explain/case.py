@@ -63,9 +63,10 @@ class Form:
 class Forms:
     """What a model weighs in other formats, and how far its steps' roof moves. Nothing of it is loaded."""
 
-    def __init__(self, model: Model, found: build.Found, hardware: Hardware | None) -> None:
+    def __init__(self, model: Model, found: build.Found, hardware: Hardware | None, beside: float = 0.0) -> None:
+        """`beside`: see Roof."""
         self.model = model
-        self._found, self._hardware = found, hardware
+        self._found, self._hardware, self._beside = found, hardware, beside
         self.has_products = hardware is not None and bool(hardware.products)
 
     def of(self, config: EngineConfig, kv_dtype: str = AUTO) -> Form:
@@ -79,7 +80,7 @@ class Forms:
         roof: Roof | None = None
         lacking: tuple[str, ...] = ()
         if self._hardware is not None and {COMPUTE_TYPES[held.dtype], held.compute_type} <= self._hardware.ops_per_s.keys():
-            roof = Roof(stored, self._hardware, COMPUTE_TYPES[held.dtype], held.compute_type)
+            roof = Roof(stored, self._hardware, COMPUTE_TYPES[held.dtype], held.compute_type, self._beside)
             lacking = roof.lacking
         return Form(stored, None if lacking else roof, held.weight_bytes, tuple(chosen.backend.caps.kv_formats), lacking)
 

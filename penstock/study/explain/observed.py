@@ -41,6 +41,7 @@ class Observed:
     e2e_s: float | None
     drafted: Drafted | None = None
     host_s: float = 0.0  # of a step, beside the backend
+    step_kv_bytes: float = 0.0  # moved by a step
     refused_share: float = 0.0  # of the requests that ended
     left_per_s: float = 0.0  # requests that whoever asked gave up
     kept_share: float | None = None  # of the requests that were not refused: that kept the objectives which are judged by
@@ -84,6 +85,7 @@ def observed(grown: Values, ever: Values | None = None) -> Observed:
         shared_of(lengths),
         mean(grown, "time_to_first_token_seconds"), mean(grown, "inter_token_latency_seconds"), mean(grown, "e2e_request_latency_seconds"),
         drafts_of(grown), tally.bound_s.get("host", 0.0) / max(1, tally.num_steps),
+        value(grown, 'step_bytes_total{kind="kv"}') / max(1, tally.num_steps),
         refused_of(grown), labelled(grown, "requests").get("abort", 0.0) / tally.wall_s,
         asking_share=min(1.0, sum(labelled(lengths, "slo_requests").values()) / count),
         open_share=min(1.0, value(lengths, "open_requests_total") / count),

@@ -14,14 +14,16 @@ NOWHERE = Link("none", "none", 1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1)
 class Roof:
     """A StepTimer: the least time of the backend's part of a step. Activations are taken to stay in caches."""
 
-    def __init__(self, stored: Stored, hardware: Hardware, dtype: str, coded_dtype: str) -> None:
-        """`dtype`, `coded_dtype`: that plain and coded matrices are multiplied in. `lacking`: formats of the model whose products were not
-        measured, where those of others were; the roof is not to be asked then."""
+    def __init__(self, stored: Stored, hardware: Hardware, dtype: str, coded_dtype: str, beside: float = 0.0) -> None:
+        """`dtype`, `coded_dtype`: that plain and coded matrices are multiplied in. `beside`: bytes that pass through the caches between two
+        reads of a weight, other than weights. `lacking`: formats of the model whose products were not measured, where those of others
+        were; the roof is not to be asked then."""
+        working_set = stored.weight_bytes + beside
         rates = {"fp32": min(hardware.ops_per_s.values()), **hardware.ops_per_s}
         efficiency = Efficiency(1.0, 1.0, 1.0, 1.0, dict.fromkeys(rates, 1.0), by_rows(hardware.products, rates),
-                                hardware.exposed_from(stored.weight_bytes))
+                                hardware.exposed_from(working_set))
         part = Part(
-            "here", hardware.name, "cpu", memory=1.0, usable=1.0, memory_bandwidth=hardware.bandwidth(stored.weight_bytes), power=0.0,
+            "here", hardware.name, "cpu", memory=1.0, usable=1.0, memory_bandwidth=hardware.bandwidth(working_set), power=0.0,
             price=0.0, node=1, op_latency=0.0, step_latency=0.0, ops=rates,
             efficiency=efficiency, link=NOWHERE, network=NOWHERE)
         numbers = replace(

@@ -47,6 +47,7 @@ OLD_S = 3600.0  # of limits, beyond which a shared machine may have changed its 
 UNATTAINABLE = "slo_unattainable"  # the code of an error
 EVERYBODY = "none"  # are admitted: decide/scheduler/admission
 MOST_TIMES = 8  # of the present rows of a step: as far as levers go
+HOST_BYTES = 8 << 20  # of the caches, that the host and whoever reads answers fill between two steps, as measured (docs/LOG.md)
 Say = Callable[[str], None]
 
 
@@ -192,7 +193,7 @@ def case_of(told: Evidence, parts: Mapping[str, Part], notes: list[str]) -> Case
         notes.append(
             f"the limits of the engine's machine were measured {span_told(age_s)} before this was observed, which misleads where its speed "
             "changes, as on a shared machine: measure again with `penstock limits --fresh`, then restart the server")
-    forms, form = forms_of(config, hardware, notes)
+    forms, form = forms_of(config, hardware, seen.step_kv_bytes + HOST_BYTES, notes)
     traffic = traffic_of(seen, told.came_per_s, told.arrivals)
     calibrations = Calibrations(config, steps, notes)
     timer = timer_of((steps, earlier), lambda: calibrations.of(config), form, seen, Span(
@@ -302,11 +303,13 @@ def timer_of(
     return roof
 
 
-def forms_of(config: EngineConfig, hardware: Hardware | None, notes: list[str]) -> tuple[Forms | None, Form | None]:
-    """What the model would be in other formats, where its config is found from here."""
+def forms_of(
+    config: EngineConfig, hardware: Hardware | None, beside: float, notes: list[str]
+) -> tuple[Forms | None, Form | None]:
+    """What the model would be in other formats, where its config is found from here. `beside`: see Roof."""
     try:
         found = build.find(config)
-        forms = Forms(Model(config.model, found, config.dtype), found, hardware)
+        forms = Forms(Model(config.model, found, config.dtype), found, hardware, beside)
         form = forms.of(config)
     except PenstockError as error:
         notes.append(f"the model is not known here, so formats and other hardware are not judged: {error}")

@@ -1,6 +1,8 @@
 """The roof that limits put over a model's steps, where its weights' formats were measured."""
 from dataclasses import replace
 
+import pytest
+
 from penstock.core.hardware import Hardware
 from penstock.core.work import StepWork
 from penstock.serve.engine import build
@@ -34,3 +36,16 @@ def test_codes_by_group_are_not_as_fast_as_those_by_row() -> None:
 def test_formats_that_were_not_measured_are_not_guessed() -> None:
     assert roof("int8 by 32", int8=8e11).lacking == ("int8 by 32",) and not roof("int8", int8=8e11).lacking
     assert not roof("int8 by 32").lacking and seconds("int8 by 32") > 0  # where no products were, none are told apart
+
+
+def test_keys_and_values_push_weights_out_of_a_cache() -> None:
+    """All that a step reads, and the host, passes through it before a weight is read again."""
+    machine = Hardware("a machine", {16 << 20: 2e11, 64 << 20: 5e10}, {"fp32": 1e12, "bf16": 1e12})
+    one, held = StepWork(((1, 1),), 1), stored("int8")
+
+    def seconds(beside: float) -> float:
+        return Roof(held, machine, "bf16", "bf16", beside).seconds(one)
+
+    assert held.weight_bytes < 16e6 and seconds(4e6) == pytest.approx(seconds(0.0))
+    assert seconds(64e6) == pytest.approx(4 * seconds(0.0), rel=0.01)
+    assert 1.5 < seconds((32 << 20) - held.weight_bytes) / seconds(0.0) < 2.5

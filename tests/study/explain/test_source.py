@@ -15,10 +15,11 @@ from penstock.core.errors import PenstockError, UsageError
 from penstock.core.hardware import Hardware
 from penstock.core.slo import Objectives
 from penstock.serve.engine.state import FORMAT, limits_told
-from penstock.study.explain import source, trust
+from penstock.study.explain import case, source, trust
 from penstock.study.explain.explanation import explain
 from penstock.study.explain.levers import TABLE
 from penstock.study.explain.observed import observed
+from penstock.study.explain.roof import Roof
 from penstock.study.explain.traffic import Crowd, traffic_of
 from penstock.study.measure.arrivals.closed import Closed, ClosedOptions
 from penstock.study.measure.client.connections import address_of
@@ -377,3 +378,16 @@ def test_an_engine_says_when_it_was_asked_and_limits_when_they_were_measured(rep
         put = {"limits": state["limits"] | {name: wrong}} if name == "measured" else {name: wrong}
         with pytest.raises(PenstockError, match="cannot be read"):
             source.case_of(source.read_report(saved(tmp_path, report | {"engine": state | put})), {}, [])
+
+
+def test_keys_and_values_of_a_step_and_the_host_share_the_caches(
+    report: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = limits_told(Hardware("box", {1: 2e10}, {"fp32": 1e11, "bf16": 1e11}))
+    beside: list[float] = []
+    monkeypatch.setattr(case, "Roof", lambda *of: beside.append(of[-1]) or Roof(*of))
+    source.case_of(source.read_report(saved(tmp_path, report | {"engine": report["engine"] | {"limits": limits}})), {}, [])
+    counters = report["server"]["counters"]
+    steps = sum(count for name, count in counters.items() if name.startswith("penstock_steps_total"))
+    moved = counters['penstock_step_bytes_total{kind="kv"}'] / steps
+    assert moved > 0 and beside == [pytest.approx(source.HOST_BYTES + moved)]
