@@ -107,7 +107,7 @@ def test_a_fleet_says_what_nobody_serves(penstock: Any, tmp_path: Path) -> None:
     status, out, _ = penstock(["plan", "--fleet", str(file)])
     marks, gpus, placed, _ = out.splitlines()
     assert status == 0 and marks.startswith("! for engines that have fp8 weights") and " ! on h100-sxm 0; adds " in placed
-    assert gpus == "nothing in Penstock serves such rows of h100-sxm yet: they are for engines that have a backend for cuda"
+    assert gpus == "rows of h100-sxm that need a backend for cuda are for other engines: nothing in Penstock serves them yet"
 
 
 @pytest.mark.parametrize(("more", "said"), [

@@ -47,7 +47,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{path} is not JSON: {error}") from None
     if not isinstance(content, dict):
-        raise ModelError(f"{path} holds {type(content).__name__} where a JSON object is needed")
+        raise ModelError(f"{path} is JSON, but not an object in braces")
     return content
 
 

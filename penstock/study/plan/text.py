@@ -206,7 +206,7 @@ def not_served(rows: Sequence[Configuration]) -> list[str]:
     for row in rows:
         for each in [each for each in row.unserved if each not in formats][:1]:
             wanting.setdefault(each, {})[row.hardware] = None
-    return said + [f"nothing in Penstock serves such rows of {listed(hardware)} yet: they are for engines that have {each}"
+    return said + [f"rows of {listed(hardware)} that need {each} are for other engines: nothing in Penstock serves them yet"
                    for each, hardware in wanting.items()]
 
 
@@ -224,7 +224,7 @@ def on_what(plan: Plan, rows: Sequence[Configuration]) -> list[str]:
     if plan.what_if and any(row.hardware == HERE for row in rows):
         said.append("with --what-if, steps that were timed here are not used: they are those of the machine as it is")
     if plan.timed_where_played:
-        said.append("steps that `--calibrate` timed here count only where the twin plays: give --rate or --traffic")
+        said.append("steps that `--calibrate` times here count only where the twin plays: give --rate or --traffic")
     if plan.calibrate:
         said.append(f"to time what was not measured, some minutes a format: {plan.calibrate}")
     return said

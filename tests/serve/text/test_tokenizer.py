@@ -229,7 +229,7 @@ def test_a_folder_without_tokenizer_json_says_what_is_needed(tmp_path: Path) -> 
     ("tokenizer.json", "{", "tokenizer.json is not a tokenizer"),
     ("tokenizer.json", {"model": {"type": "BPE"}}, "tokenizer.json is not a tokenizer"),
     ("tokenizer_config.json", "{'a'", "tokenizer_config.json is not JSON"),
-    ("tokenizer_config.json", [1], "holds list where a JSON object is needed"),
+    ("tokenizer_config.json", [1], "is JSON, but not an object in braces"),
     ("tokenizer_config.json", {"eos_token": 5}, "eos_token is 5, not a token"),
     ("tokenizer_config.json", {"added_tokens_decoder": {"x": {}}}, "added_tokens_decoder must map"),
     ("tokenizer_config.json", {"chat_template": [{"name": "default"}]}, "neither a string nor a list"),

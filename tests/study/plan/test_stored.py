@@ -134,7 +134,7 @@ def test_it_is_planned_as_stored_alone(folder: str) -> None:
         assert {row.quant for row in found.configurations} == {"stored"} and found.stored == "int4 by 128 columns"
         assert all("a loader for awq checkpoints" in row.unserved for row in found.configurations)
     told = "\n".join(lines(found, len(found.configurations), None))
-    assert "; as stored: int4 by 128 columns" in told and "engines that have a loader for awq checkpoints" in told
+    assert "; as stored: int4 by 128 columns" in told and "that need a loader for awq checkpoints" in told
     assert found.as_json()["stored"] == found.stored
     steady = plan(Request(model=folder, hardware="l4", batch=1, max_devices=1))
     assert {row.quant for row in steady.configurations} == {"stored"}

@@ -110,12 +110,12 @@ def test_what_penstock_does_not_run_on_is_told(found: Plan) -> None:
     """No backend computes there; where one does, layers cannot be divided yet."""
     assert all(row.unserved[0] == "a backend for cuda" for row in found.configurations)
     gpus = lines(found, None, None)
-    assert gpus[1] == "nothing in Penstock serves such rows of h100-sxm and l4 yet: they are for engines that have a backend for cuda"
+    assert gpus[1] == "rows of h100-sxm and l4 that need a backend for cuda are for other engines: nothing in Penstock serves them yet"
     here = plan(Request(model="llama-2-7b", hardware="xeon-8480", batch=1))
     assert {row.tensor_parallel * row.pipeline_parallel > 1 for row in here.configurations if row.unserved} == {True}
     assert any(not row.unserved for row in here.configurations)
     told = "\n".join(lines(here, len(here.configurations), None))
-    assert "rows of xeon-8480 yet: they are for engines that have tensor parallelism" in told and "backend for" not in told
+    assert "rows of xeon-8480 that need tensor parallelism are for other engines" in told and "backend for" not in told
 
 
 def test_a_model_that_is_planned_with_alone_is_told_in_every_row() -> None:
@@ -123,7 +123,7 @@ def test_a_model_that_is_planned_with_alone_is_told_in_every_row() -> None:
     assert {row.quant for row in found.configurations} == {"stored", "int4"}
     assert all("latent attention" in row.unserved for row in found.configurations) and found.configurations[0].meets_slo
     told = "\n".join(lines(found, len(found.configurations), None))
-    assert "serves such rows of xeon-8480 and h200-sxm yet: they are for engines that have latent attention" in told
+    assert "rows of xeon-8480 and h200-sxm that need latent attention are for other engines: nothing in Penstock serves them yet" in told
 
 
 def test_columns_that_nobody_gave_a_figure_for_are_left_out() -> None:
@@ -141,7 +141,7 @@ def test_words_are_listed_with_commas() -> None:
 def test_steps_that_nothing_plays_are_told_where_they_count(found: Plan) -> None:
     told = replace(found, calibrate="penstock plan brook --calibrate --quant none", timed_where_played=True)
     said = lines(told, None, None)
-    at = said.index("steps that `--calibrate` timed here count only where the twin plays: give --rate or --traffic")
+    at = said.index("steps that `--calibrate` times here count only where the twin plays: give --rate or --traffic")
     assert said[at + 1].endswith(told.calibrate) and said[at] not in lines(found, None, None)
 
 

@@ -138,5 +138,5 @@ def read_object(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror}") from None
     if not isinstance(content, dict):
-        raise ModelError(f"{path} holds a {type(content).__name__} where a JSON object is needed")
+        raise ModelError(f"{path} is JSON, but not an object in braces")
     return content

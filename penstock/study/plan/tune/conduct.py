@@ -264,7 +264,7 @@ class Search:
         self._num_played += 1
         if self.now() - self._told_s >= PATIENCE_S:
             self._told_s = self.now()
-            self.say(f"settings that the twin has played: {self._num_played}, at last {setting} ({self.course})")
+            self.say(f"settings that the twin has played: {self._num_played}, the latest {setting} ({self.course})")
         return found
 
     def _foreseen(self, setting: Setting) -> Score | None:

@@ -62,7 +62,7 @@ def test_no_folder_and_no_config(tmp_path: Path) -> None:
     check_refused(tmp_path, f"{tmp_path} has no config.json")
 
 
-@pytest.mark.parametrize("text, said", [("{", "config.json is not JSON"), ("[1]", "holds a list where"), ("", "is not JSON")])
+@pytest.mark.parametrize("text, said", [("{", "config.json is not JSON"), ("[1]", "is JSON, but not an object"), ("", "is not JSON")])
 def test_broken_config(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(ModelError, match=said):

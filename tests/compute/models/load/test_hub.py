@@ -361,4 +361,4 @@ def test_a_broken_config_in_the_cache(cache: Path) -> None:
     (cache / "config.json").write_text("{")
     check_refused(lambda: hub.fetch_config(REPO), "config.json is not JSON")
     (cache / "config.json").write_text(json.dumps([1]))
-    check_refused(lambda: hub.fetch_config(REPO), "holds a list")
+    check_refused(lambda: hub.fetch_config(REPO), "is JSON, but not an object")
