@@ -47,7 +47,7 @@ OLD_S = 3600.0  # of limits, beyond which a shared machine may have changed its 
 UNATTAINABLE = "slo_unattainable"  # the code of an error
 EVERYBODY = "none"  # are admitted: decide/scheduler/admission
 MOST_TIMES = 8  # of the present rows of a step: as far as levers go
-HOST_BYTES = 8 << 20  # of the caches, that the host and whoever reads answers fill between two steps, as measured (docs/LOG.md)
+HOST_BYTES = 8 << 20  # of the caches, that the host and whoever reads answers fill between two steps: a guess that fits brook on Zen 4
 Say = Callable[[str], None]
 
 

@@ -1,5 +1,6 @@
 """From a candidate to a configuration: does it fit, how fast is it, at what cost."""
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -349,8 +350,4 @@ def missing(share: float) -> str:
 
 def last(most: int, does: Callable[[int], bool]) -> int:
     """Of the numbers below `most` from 1 on, the largest that does, if fewer do wherever more do; 0 where none does."""
-    low, high = 0, most
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if does(middle) else (low, middle)
-    return low
+    return bisect_left(range(1, most), True, key=lambda count: not does(count))
