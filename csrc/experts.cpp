@@ -70,8 +70,8 @@ template <class Take> void Step::multiply_experts(const Matrix& matrix, int bias
                        make_epilogue(epilogue), reinterpret_cast<float*>(at), at + sums_bytes, m.reads_memory(),
                        m.stream_prefetch(matrix, count), m.machine_});
   };
-  const int max_run = fits_private_operand(average, matrix.k_padded) ? panels_in_run(matrix) : 1;
-  parallel_for_runs(thread, std::min(matrix.count, pairs) * panels, max_run, [] {}, [&](int task, int end) {
+  const RunLength length = fits_private_operand(average, matrix.k_padded) ? panels_in_run(matrix) : RunLength{};
+  parallel_for_runs(thread, std::min(matrix.count, pairs) * panels, length, [] {}, [&](int task, int end) {
     for (int next; task < end; task = next) {  // a run may go from one expert to the next
       next = std::min(end, (task / panels + 1) * panels);
       if (const int expert = m.active_experts_[task / panels]; expert >= 0) multiply(expert, task % panels, next - task);

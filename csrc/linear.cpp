@@ -94,8 +94,8 @@ void Step::linear(const Op& op, int thread) {
   };
   const int panels_per_task = std::max(1, std::min(m.kernels_.panels_per_call(matrix, std::min(m_block, num_rows)), panels / (2 * m.pool_->size())));
   const int panel_groups = (panels + panels_per_task - 1) / panels_per_task, rows_per_block = (num_rows + m_blocks - 1) / m_blocks;
-  const int max_run = is_private && m_blocks == 1 ? panels_in_run(matrix) : 1;  // a run has one block of rows
-  parallel_for_runs(thread, panel_groups * m_blocks, max_run, prepare, [&](int task, int end) {
+  const RunLength length = is_private && m_blocks == 1 ? panels_in_run(matrix) : RunLength{};  // a run has one block of rows
+  parallel_for_runs(thread, panel_groups * m_blocks, length, prepare, [&](int task, int end) {
     const int panel = task % panel_groups * panels_per_task, num_panels = std::min((end - task) * panels_per_task, panels - panel);
     const int first = task / panel_groups * rows_per_block, count = std::min(rows_per_block, num_rows - first);
     if (count <= 0) return;

@@ -94,7 +94,8 @@ struct OperandMemory {
   }
 };
 
-constexpr std::size_t RUN_BYTES = 512 << 10;  // of weights: 10 to 20 us of reading
+constexpr std::size_t LEAST_CACHED_RUN_BYTES = 256 << 10;  // of weights that a cache holds: some 3 us of reading
+constexpr std::size_t MOST_RUN_BYTES = 512 << 10;  // of weights: from memory 10 to 20 us of reading
 constexpr std::size_t PRIVATE_OPERAND_FLOATS = 17 << 10;  // of the largest operand that each thread converts for itself, row padding included
 
 template <class Body> Epilogue make_epilogue(const Body& body) {
@@ -214,8 +215,11 @@ class Step : public Work {
   void linear(const Op& op, int thread);
   // Small enough for each thread to convert all rows itself, which saves a phase.
   bool fits_private_operand(int rows, int width) const { return rows * (width + ROW_PADDING / 4) <= PRIVATE_OPERAND_FLOATS; }
-  // Of products with few rows, that one thread takes at once.
-  static int panels_in_run(const Matrix& matrix) { return static_cast<int>(std::max<std::size_t>(1, RUN_BYTES / matrix.panel_bytes(PANEL))); }
+  // Panels of products with few rows that one thread takes at once. From memory, short runs cost nothing that was seen (docs/LOG.md).
+  RunLength panels_in_run(const Matrix& matrix) const {
+    const auto panels = [&](std::size_t bytes) { return static_cast<int>(std::max<std::size_t>(1, bytes / matrix.panel_bytes(PANEL))); };
+    return {m.reads_memory() ? 1 : panels(LEAST_CACHED_RUN_BYTES), panels(MOST_RUN_BYTES)};
+  }
   bool wants_fixed16(const Matrix& matrix) const;
   // Call in tasks only: memory may move in the next step.
   Operand operand(const OperandMemory& memory, const Matrix& matrix, int rows) const;

@@ -134,17 +134,17 @@ void Work::record_exception() {
   if (!failed_.exchange(true, std::memory_order_relaxed)) error_ = std::current_exception();  // published by the phase's `done`
 }
 
-Work::Tasks Work::next_tasks(Range* ranges, int thread, int count, int max_run) {
+Work::Tasks Work::next_tasks(Range* ranges, int thread, int count, RunLength length) {
   const auto first_of = [&](int owner) { return static_cast<int>(std::int64_t{count} * owner / threads_); };
   for (int i = 0; i < threads_; ++i) {
-    const int owner = (thread + i) % threads_;
+    const int owner = (thread + i) % threads_, least = i == 0 ? length.least : 1;  // of another's range half is enough: it may come yet
     auto& span = ranges[owner].span;
     for (std::uint64_t current = span.load(std::memory_order_relaxed);;) {
       const bool is_untouched = current == UNTOUCHED;
       const int first = is_untouched ? first_of(owner) : static_cast<int>(current >> 32);
       const int end = is_untouched ? first_of(owner + 1) : static_cast<int>(current & 0xffffffffu);
       if (first >= end) break;
-      const int taking = std::clamp((end - first) / 2, 1, max_run);
+      const int taking = std::min(end - first, std::clamp((end - first) / 2, least, length.most));
       const Tasks taken = i == 0 ? Tasks{first, first + taking} : Tasks{end - taking, end};
       const std::uint64_t left = i == 0 ? std::uint64_t(first + taking) << 32 | std::uint64_t(end) : std::uint64_t(first) << 32 | std::uint64_t(end - taking);
       if (span.compare_exchange_weak(current, left, std::memory_order_relaxed)) return taken;

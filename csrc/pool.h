@@ -2,8 +2,8 @@
 //
 // A phase is a number of tasks. It ends when all tasks are done, not when all threads have arrived: a thread that was descheduled delays
 // the others only if it was in the middle of a task. Each thread starts on a contiguous range of tasks of its own, which reads memory in
-// order, and then takes tasks from the end of other threads' ranges. Taking tasks waits for all that the core has begun to load, so short
-// tasks are taken in runs.
+// order, and then takes tasks from the end of other threads' ranges. Taking tasks waits for all that the core has begun to load, and begins
+// to load anew, so short tasks are taken in runs.
 //
 // An exception in a task skips the remaining tasks; run() rethrows it after the last phase.
 //
@@ -29,6 +29,11 @@ class Pool;
 constexpr int MIN_TASKS_PER_THREAD = 4;  // if there are as many rows
 constexpr int MAX_ROWS_PER_TASK = 8;
 
+// How many tasks a thread takes at once: half of what its range still has, so that little is left to wait for, within these bounds.
+struct RunLength {
+  int least = 1, most = 1;
+};
+
 // Work in phases. Every thread executes run_phases, with the same phases in the same order. A late thread skips phases that are complete,
 // possibly after run() has returned: outside tasks, run_phases must touch nothing but the work itself.
 class Work {
@@ -39,10 +44,10 @@ class Work {
 
  protected:
   // The next phase: tasks 0 .. count - 1, `count` being the same on all threads. A thread calls prepare() before its first task, and
-  // run(first, end) for tasks first .. end - 1, at most `max_run`: half of what its range still has, so that little is left to wait for.
-  template <class Prepare, class Run> void parallel_for_runs(int thread, int count, int max_run, const Prepare& prepare, const Run& run);
+  // run(first, end) for tasks first .. end - 1, as many as `length` says.
+  template <class Prepare, class Run> void parallel_for_runs(int thread, int count, RunLength length, const Prepare& prepare, const Run& run);
   template <class Task> void parallel_for(int thread, int count, const Task& task) {
-    parallel_for_runs(thread, count, 1, [] {}, [&](int first, int) { task(first); });
+    parallel_for_runs(thread, count, {}, [] {}, [&](int first, int) { task(first); });
   }
   // Over rows, several per task where there are many: taking a task costs about as much as a little work on a row.
   template <class Task> void parallel_for_rows(int thread, int count, const Task& task) {
@@ -67,7 +72,7 @@ class Work {
     int phase = 0;
   };
   struct Tasks { int first, end; };
-  Tasks next_tasks(Range* ranges, int thread, int count, int max_run);  // empty: there are none
+  Tasks next_tasks(Range* ranges, int thread, int count, RunLength length);  // empty: there are none
   void record_exception();  // the current exception
 
   Pool& pool_;
@@ -138,14 +143,14 @@ template <class Ready> void Pool::wait(const Ready& ready, std::chrono::microsec
 }
 
 template <class Prepare, class Run>
-void Work::parallel_for_runs(int thread, int count, int max_run, const Prepare& prepare, const Run& run) {
+void Work::parallel_for_runs(int thread, int count, RunLength length, const Prepare& prepare, const Run& run) {
   const int at = cursors_[thread].phase++;
   if (count == 0) return;
   Phase& phase = phases_[at];
   if (phase.done.load(std::memory_order_acquire) == count) return;
   Range* ranges = &ranges_[static_cast<std::size_t>(at) * threads_];
   int done = 0;
-  for (Tasks next; (next = next_tasks(ranges, thread, count, max_run)).first < next.end; done += next.end - next.first) {
+  for (Tasks next; (next = next_tasks(ranges, thread, count, length)).first < next.end; done += next.end - next.first) {
     if (failed_.load(std::memory_order_relaxed)) continue;
     try {
       if (done == 0) prepare();
