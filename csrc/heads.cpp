@@ -11,7 +11,7 @@ namespace penstock {
 
 namespace {
 
-constexpr int MAX_QUERY_ROWS = 48;  // (token, query head) rows per task, which share the keys they read
+constexpr int MAX_QUERY_ROWS = 48;  // (token, query head) rows of a task that attends alone, which share the keys they read
 constexpr int MAX_FUSED_ROWS = 16;  // rows of a sequence up to which one task prepares and attends a whole KV head
 
 }  // namespace

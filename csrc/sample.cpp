@@ -266,10 +266,11 @@ void Sampler::forbid(float* logits, const Logits& rows, const std::uint32_t* all
 }
 
 void Sampler::score_row(const float* x, int n, int row, const Scores& scores, Scratch& s) const {
-  const float best = x[kernels_.argmax(x, n)], row_max = std::isfinite(best) ? best : 0.0f;
+  const float best = x[kernels_.argmax(x, n)];
+  const bool is_finite = std::isfinite(best);
   s.fit(n);
-  const double log_total = std::log(total(x, row_max, n, s));
-  const auto logprob = [&](float value) { return double{value} - double{row_max} - log_total; };
+  const double row_max = is_finite ? best : 0, log_total = is_finite ? std::log(total(x, best, n, s)) : best;
+  const auto logprob = [&](float value) { return double{value} - row_max - log_total; };
   const int token = static_cast<int>(scores.tokens[row]);
   double* values = scores.values + std::size_t(1 + scores.num) * row;
   values[0] = logprob(x[token]);

@@ -35,7 +35,7 @@ class Sampler {
   Sampler(Pool& pool, const Kernels& kernels);
 
   // One token per row. indices[row] is the position of the output token, which selects the random number together with the seed. A row
-  // without a finite logit gives token 0, a row with a NaN the first NaN, and else one with plus infinity the first of those.
+  // whose largest logit is not finite (a NaN is larger than everything) gives the first such token at any temperature.
   void choose(const Logits& logits, const Drawing* const* drawings, const std::int64_t* indices, std::int64_t* tokens);
 
   struct Scores {

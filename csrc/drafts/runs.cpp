@@ -8,9 +8,10 @@
 
 namespace penstock {
 
-Runs::Runs(std::uint32_t min_run, std::uint32_t max_run) {
+Runs::Runs(std::uint32_t min_run, std::uint32_t max_run) : prefixes_{0}, powers_{1} {
   if (min_run < 1 || min_run > max_run)
     throw std::invalid_argument("runs of " + std::to_string(min_run) + " to " + std::to_string(max_run) + " tokens");
+  for (std::uint32_t size = 1; size <= max_run; ++size) powers_.push_back(powers_.back() * (HASH_KEY | 1));
   for (std::uint32_t size = min_run; size <= max_run; ++size) tables_.push_back({size, 0, std::vector<std::uint32_t>(64)});
 }
 
@@ -18,11 +19,12 @@ void Runs::extend(const std::vector<Token>& tokens) {
   if (tokens_.size() + tokens.size() > UINT32_MAX) throw std::length_error("a sequence of more than 4294967295 tokens");
   for (const Token token : tokens) {
     const std::uint32_t end = static_cast<std::uint32_t>(tokens_.size());
+    prefixes_.push_back(prefixes_.back() * powers_[1] + mixed(HASH_KEY, token));
+    tokens_.push_back(token);  // first: a table that has the run promises what follows it, even where memory runs out in the next
     for (Table& table : tables_) {
       if (table.size > end) break;
       put(table, end);
     }
-    tokens_.push_back(token);
   }
 }
 
@@ -43,9 +45,7 @@ std::vector<Token> Runs::guess(std::uint32_t max_tokens, bool only_longest) cons
 }
 
 std::uint64_t Runs::hash(std::uint32_t end, std::uint32_t size) const {
-  std::uint64_t hash = HASH_KEY;
-  for (std::uint32_t place = end - size; place < end; ++place) hash = mixed(hash, tokens_[place]);
-  return hash;
+  return (prefixes_[end] - prefixes_[end - size] * powers_[size]) * HASH_FACTOR >> 32;
 }
 
 std::size_t Runs::slot(const Table& table, std::uint32_t end) const {

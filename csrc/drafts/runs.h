@@ -22,13 +22,15 @@ class Runs {
     std::uint32_t size, num = 0;
     std::vector<std::uint32_t> ends;  // hash table [power of 2] of end positions; 0: empty
   };
-  std::uint64_t hash(std::uint32_t end, std::uint32_t size) const;
+  std::uint64_t hash(std::uint32_t end, std::uint32_t size) const;  // takes as long for any size
   // Entry of the run that ends at `end`, or the empty entry where it belongs.
   std::size_t slot(const Table& table, std::uint32_t end) const;
   void put(Table& table, std::uint32_t end);
   void grow(Table& table);
 
   std::vector<Token> tokens_;
+  std::vector<std::uint64_t> prefixes_;  // [tokens + 1] hashes of the first 0, 1, .. tokens: polynomials in powers_[1]
+  std::vector<std::uint64_t> powers_;    // [max_run + 1] of an odd number that nobody knows
   std::vector<Table> tables_;  // shortest runs first
 };
 

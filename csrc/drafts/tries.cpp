@@ -25,14 +25,27 @@ Tries::Live& Tries::live(std::int64_t seq_id) const {
 }
 
 void Tries::learn(std::int64_t seq_id, const std::vector<Token>& tokens) {
-  Live& live = this->live(seq_id);
-  for (const Token token : tokens) {
-    live.own.extend(live.text, token);
-    if (live.num_known++ >= live.num_prompt) live.shared.outputs.extend(live.output, token);
+  add(live(seq_id), tokens, true);
+}
+
+void Tries::add(Live& live, const std::vector<Token>& tokens, bool to_own) {
+  try {
+    for (const Token token : tokens) {
+      if (to_own) live.own.extend(live.text, token);
+      if (live.num_known++ >= live.num_prompt) live.shared.outputs.extend(live.output, token);
+    }
+    std::vector<Token>& recent = live.recent;
+    recent.insert(recent.end(), tokens.end() - std::min<std::size_t>(tokens.size(), depth_ - 1), tokens.end());
+    if (recent.size() > 4 * std::size_t{depth_}) recent.erase(recent.begin(), recent.end() - (depth_ - 1));
+  } catch (...) {
+    clear();
+    throw;
   }
-  std::vector<Token>& recent = live.recent;
-  recent.insert(recent.end(), tokens.end() - std::min<std::size_t>(tokens.size(), depth_ - 1), tokens.end());
-  if (recent.size() > 4 * std::size_t{depth_}) recent.erase(recent.begin(), recent.end() - (depth_ - 1));
+}
+
+void Tries::clear() {
+  live_.clear(), ended_.clear(), shared_.clear();
+  num_ended_ = 0;
 }
 
 std::vector<Token> Tries::guess(std::int64_t seq_id, std::uint32_t max_tokens) const {
@@ -59,9 +72,7 @@ Trie::Position Tries::longest(const Live& live) const {
 }
 
 void Tries::end(std::int64_t seq_id, const std::vector<Token>& tokens) {
-  Live& live = this->live(seq_id);
-  for (const Token token : tokens)
-    if (live.num_known++ >= live.num_prompt) live.shared.outputs.extend(live.output, token);
+  add(live(seq_id), tokens, false);
   forget(seq_id);
 }
 

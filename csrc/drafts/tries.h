@@ -19,7 +19,8 @@ class Tries {
 
   // A new sequence.
   void begin(std::int64_t seq_id, std::uint64_t num_prompt, const std::string& salt);
-  // Its tokens since the last call.
+  // Its tokens since the last call. Where memory runs out, here or in `end`, everything is forgotten: a run that some of the tries have
+  // counted could not be taken back.
   void learn(std::int64_t seq_id, const std::vector<Token>& tokens);
   std::vector<Token> guess(std::int64_t seq_id, std::uint32_t max_tokens) const;
   // The sequence has ended with these tokens after those that it is known by. They are counted for others alone.
@@ -51,6 +52,8 @@ class Tries {
   };
 
   Live& live(std::int64_t seq_id) const;
+  void add(Live& live, const std::vector<Token>& tokens, bool to_own);
+  void clear();
   Trie::Position longest(const Live& live) const;
   void remove(const Ended& ended);
 

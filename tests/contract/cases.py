@@ -225,7 +225,25 @@ def attending(how: Heads) -> Case:
     return Case(str(how), sketch.program(first="first", second="second"), sketch.weights, expect)
 
 
+def queries_apart() -> Case:
+    """Queries are split from a table of their own before the keys and values that they meet are stored."""
+    how = Heads(4, 2, 16)
+    sketch = Sketch(KVSpec(1, how.kv_heads, how.dim))
+    keys, queries = (sketch.table(name, normal(seed, VOCAB, 4 * how.dim)) for seed, name in enumerate(("kv", "q")))
+    sketch.op("split_heads", (queries,), ("heads",), heads=(how.heads,), head_dim=how.dim)
+    sketch.op("split_heads", (keys,), ("k", "v"), heads=(how.kv_heads, how.kv_heads), head_dim=how.dim)
+    sketch.op("kv_write", ("k", "v"), (), layer=0)
+    out = sketch.op("attention", ("heads",), "out", layer=0, scale=0.25, window=None, softcap=None)
+
+    def expect(w: Mapping[str, Array], t: Array) -> dict[str, Array]:
+        q, kv = (oracle.wide(w[f"{name}_table"])[t].reshape(len(t), -1, how.dim) for name in ("q", "kv"))
+        return {"out": oracle.attention((q, *np.split(kv, 2, axis=1)), 0.25, None, None, None)}
+
+    return Case("queries apart", sketch.program(out=out), sketch.weights, expect)
+
+
 def attention() -> Iterator[Case]:
+    yield queries_apart()
     for how in (
         Heads(1, 1, 16), Heads(2, 2, 32), Heads(4, 2, 64), Heads(3, 1, 80), Heads(8, 2, 16), Heads(8, 1, 128), Heads(2, 2, 256),
         Heads(6, 3, 5),

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from penstock.compute.backends.contract import KVLayout
+from penstock.compute.program import KVSpec
 from tests.contract.participants import PARTICIPANTS, Participant
 from tests.contract.sketch import Sketch
 from tests.contract.stories import Share, batch_of
@@ -32,3 +33,22 @@ def test_what_a_step_is_given_is_read_row_by_row(participant: Participant) -> No
     assert np.abs(found - expected).max() <= 2 * participant.tolerance * np.abs(expected).max()
     with pytest.raises((ValueError, KeyError), match="states"):
         backend.step(loaded, batch)
+
+
+@pytest.mark.parametrize("participant", PARTICIPANTS, ids=str)
+def test_what_a_step_is_given_is_left_as_it_was(participant: Participant) -> None:
+    """Heads that are normed and rotated stand in the caller's memory."""
+    given = np.random.default_rng(0).standard_normal((ROWS, 4 * 16)).astype(np.float32)
+    sketch = Sketch(KVSpec(1, 1, 16))
+    sketch.table("any", np.ones((ROWS, 1)))
+    sketch.op("split_heads", (sketch.input("states", 4 * 16),), ("q", "k", "v"), heads=(2, 1, 1), head_dim=16)
+    for name in "qk":
+        sketch.op("rope", (name, "positions"), name + "_turned", inv_freq=(1.0, 0.5), scale=1.0)
+    sketch.op("kv_write", ("k_turned", "v"), (), layer=0)
+    out = sketch.op("attention", ("q_turned",), "out", layer=0, scale=0.25, window=None, softcap=None)
+    backend = participant.make()
+    loaded = backend.load(sketch.program(out=out), sketch.weights, KVLayout(1, 16))
+    batch = batch_of([Share(np.arange(ROWS), 0, np.array([0]))], 16, ("out",))
+    states = given.copy()
+    once, again = (backend.step(loaded, replace(batch, inputs={"states": states})).buffers["out"].copy() for _ in range(2))
+    assert np.array_equal(states, given) and np.array_equal(once, again)

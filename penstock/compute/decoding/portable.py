@@ -55,15 +55,15 @@ class Portable:
     def choose(self, logits: Array, rows: Sequence[int] | None, drawings: Sequence[Drawing], output_index: Sequence[int]) -> list[int]:
         xp = array_namespace(logits)
         logits = take(logits, rows)
-        drawn = [row for row, drawing in enumerate(drawings) if drawing.temperature != 0]
-        if not drawn:
-            return [int(token) for token in xp.argmax(logits, axis=-1).tolist()]
-        tokens = self._draw(take(logits, drawn), [drawings[row] for row in drawn], [output_index[row] for row in drawn])
-        chosen = dict(zip(drawn, tokens, strict=True))
-        greedy = [row for row in range(len(drawings)) if row not in chosen]
-        if greedy:
-            chosen |= zip(greedy, xp.argmax(take(logits, greedy), axis=-1).tolist(), strict=True)
-        return [int(chosen[row]) for row in range(len(drawings))]
+        likeliest = xp.argmax(logits, axis=-1)
+        chosen = [int(token) for token in likeliest.tolist()]
+        finite = xp.isfinite(logits[xp.arange(len(chosen), device=device(logits)), likeliest]).tolist()
+        drawn = [row for row, drawing in enumerate(drawings) if drawing.temperature != 0 and finite[row]]
+        if drawn:
+            tokens = self._draw(take(logits, drawn), [drawings[row] for row in drawn], [output_index[row] for row in drawn])
+            for row, token in zip(drawn, tokens, strict=True):
+                chosen[row] = token
+        return chosen
 
     def forbid(self, logits: Array, rows: Sequence[int], allowed: Array) -> None:
         xp = array_namespace(logits)

@@ -35,7 +35,8 @@ class Sampling(Protocol):
 
     def choose(self, logits: Array, rows: Sequence[int] | None, drawings: Sequence[Any], output_index: Sequence[int]) -> list[int]:
         """A token for each row. At temperature 0 the likeliest, the lowest id among equals; otherwise drawn, after temperature and filters,
-        with the random number of (seed, output index). A row without any finite logit gives token 0."""
+        with the random number of (seed, output index). A row whose largest logit is not finite (NaN is larger than everything) gives the
+        first such token at any temperature."""
         ...
 
     def forbid(self, logits: Array, rows: Sequence[int], allowed: Array) -> None:

@@ -100,23 +100,27 @@ def structure_of(desk: Desk, asked: Asked | None, calling: Calling) -> Asked | N
     """What a chat's answer must be, calls included. `asked`: what the request says of it otherwise."""
     if calling.shown is None or not (calling.constrained or asked is not None):
         return asked
-    assert desk.parts.tool_parser is not None
     functions = [calling.function(at) for at in calling.callable]
-    rules = desk.parts.tool_parser.rules(Wanted(functions, calling.many, special_token(desk)))
     if calling.required or asked is None:
-        whole = rules_of(f"start: {'calls' if calling.required else 'answer'}\n{rules}", functions)
+        whole = calls_of(desk, f"start: {'calls' if calling.required else 'answer'}", functions, calling.many)
         return Asked(StructuredOutputsParams(grammar=whole), "tools")
-    return replace(asked, wanted=replace(asked.wanted, frame=rules_of(f"{CALLS_OR_TEXT}\n{rules}", functions)))
+    return replace(asked, wanted=replace(asked.wanted, frame=calls_of(desk, CALLS_OR_TEXT, functions, calling.many)))
 
 
-def parts_of(asked: Asked | None, calling: Calling) -> list[Asked]:
-    """The schemas that an answer's calls must keep to, and what is asked of its text though there are only calls: one by one, each with
-    the field that it stands in."""
+def calls_of(desk: Desk, begin: str, functions: Sequence[Function], many: bool) -> Rules:
+    """Calls of these functions, as the model writes them."""
+    assert desk.parts.tool_parser is not None
+    return rules_of(f"{begin}\n{desk.parts.tool_parser.rules(Wanted(functions, many, special_token(desk)))}", functions)
+
+
+def parts_of(desk: Desk, asked: Asked | None, calling: Calling) -> list[Asked]:
+    """A call of each function, and what is asked of the answer's text though there are only calls: one by one, each with the field that
+    says what it must be."""
     if not calling.constrained:
         return []
-    alone = [(each, rules_of(f"start: {each.arguments}", [each])) for each in map(calling.function, calling.callable)]
-    schemas = [Asked(StructuredOutputsParams(grammar=rules), f"{function.field}.parameters") for function, rules in alone]
-    return [asked, *schemas] if calling.required and asked is not None else schemas
+    alone = [(each, calls_of(desk, "start: calls", [each], False)) for each in map(calling.function, calling.callable)]
+    calls = [Asked(StructuredOutputsParams(grammar=rules), f"{function.field}.parameters") for function, rules in alone]
+    return [asked, *calls] if calling.required and asked is not None else calls
 
 
 def special_token(desk: Desk) -> Any:

@@ -46,11 +46,11 @@ def wish_of(desk: Desk, params: SamplingParams, said: Asked | None, calling: Cal
     params, hidden = with_markup(params, desk.parts.tokenizer, (desk.parts.reasoning_parser, tool_parser if calls_tools else None))
     told_apart = calling.required or said is None or bool(tool_parser and tool_parser.markup)  # calls, from what else the answer may be
     return Wish(params, calls_tools=calls_tools, structured_by="" if asked is None else asked.field, only_calls=calling.required,
-                sure_of_calls=asked is not None and told_apart, hidden=hidden, parts=parts_of(said, calling), **shown)
+                sure_of_calls=asked is not None and told_apart, hidden=hidden, parts=parts_of(desk, said, calling), **shown)
 
 
 async def constrain(desk: Desk, http: HttpRequest, wish: Wish, prompt: Rendered, size: int) -> tuple[SamplingParams, Compiled | None]:
-    """Compiles what the answer must be. Schemas of functions are compiled one by one first, so that a bad one is named."""
+    """Compiles what the answer must be. Calls of each function are compiled one by one first, so that a bad one is named."""
     wanted = wish.params.structured_outputs
     if wanted is None:
         return wish.params, None

@@ -47,3 +47,10 @@ def test_nothing_asked_nothing_found(sampler):
 def test_an_impossible_token(sampler):
     [each] = sampler.score(np.array([[0, -np.inf, 0]], np.float32), [1], [3])
     assert (each.logprob, each.rank, [i for i, _ in each.top]) == (-np.inf, 3, [0, 2, 1])
+
+
+def test_beside_an_infinite_logit_all_others_are_impossible(sampler, to_array):
+    with np.errstate(invalid="ignore", over="ignore"):
+        [each] = sampler.score(to_array(np.array([[0, np.inf, 1]], np.float32)), [0], [3])
+    assert (each.logprob, each.rank, [i for i, _ in each.top]) == (-np.inf, 3, [1, 2, 0])
+    assert [p for _, p in each.top] == pytest.approx([np.nan, -np.inf, -np.inf], nan_ok=True)

@@ -124,6 +124,17 @@ def test_a_row_without_possible_tokens_gives_token_0_and_leaves_its_neighbours_a
     assert choices[0] == sampler.sample(to_array(logits[:1]), states[:1], [0])[0]
 
 
+@pytest.mark.parametrize("params", [{"temperature": 0}, {}, {"top_k": 2}, {"top_p": 0.5}, {"min_p": 0.1}, {"typical_p": 0.5},
+                                    {"temperature": 1e9, "logprobs": 0}], ids=str)
+def test_a_largest_logit_that_is_not_finite_is_chosen_at_any_temperature(sampler, row, to_array, params):
+    inf, nan = np.inf, np.nan
+    logits = np.array([[0, 1, inf, 2], [0, inf, 1, inf], [inf, 0, nan, nan], [0, -nan, 1, 2], [-inf, -inf, nan, -inf],
+                       [-inf, inf, -inf, -inf], [-inf, -inf, -inf, -inf], [-inf, -inf, -inf, 5]], np.float32)
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        chosen = sampler.sample(to_array(logits), [row(seed=seed, **params) for seed in range(8)], [0] * 8)
+    assert tokens(chosen) == [2, 1, 2, 1, 2, 1, 0, 3]
+
+
 @pytest.mark.parametrize("temperature", [1e-6, 1e-30, 1e-300])
 def test_a_tiny_temperature_is_greedy(sampler, row, temperature):
     logits = some_logits(20)

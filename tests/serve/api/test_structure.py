@@ -212,6 +212,8 @@ def test_a_model_that_reasons_may_do_so_before_its_structure() -> None:
     ([look(True, {"type": "object", "minProperties": 1})], "tools[0].function.parameters", "have 'minProperties' among their keywords"),
     ([look(True, name="ok"), look(True, {"$ref": "#/nowhere"})], "tools[1].function.parameters", "leads nowhere in the schema (at #)"),
     ([look(True, name="ok"), look(True, WORSE)], "tools[1].function.parameters", "items that differ, which a grammar cannot compare"),
+    ([look(True, name="ok"), look(True, {"type": "object", "properties": {"a": {"type": "string", "pattern": "^a$", "minLength": 3}}})],
+     "tools[1].function.parameters", "pattern and minLength together leave no string (at #/properties/a)"),
     ([look(name="o-k"), look(name="not-ok-")], "tools[1].function.name", "the name of the function 'not-ok-' cannot be called"),
 ])
 def test_what_keyword_arguments_cannot_express_is_refused_with_its_field(functions: list[Any], param: str, message: str) -> None:

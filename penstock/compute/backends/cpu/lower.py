@@ -33,7 +33,7 @@ class Reading:
     program: Program
     readers: dict[str, list[Op]]
     writer: dict[str, Op]
-    kept: frozenset[str]  # buffers that a step can hand out
+    kept: frozenset[str]  # buffers that a step can hand out, or is given: no operation takes them in, or writes over them
     place: dict[int, int]  # id of an op -> where it stands
     done: set[int] = field(default_factory=set)  # ids of ops that another has taken in
 
@@ -53,7 +53,7 @@ def lower(program: Program) -> list[Native]:
             readers.setdefault(name, []).append(op)
     writer = {name: op for op in program.ops for name in op.outputs}
     place = {id(op): i for i, op in enumerate(program.ops)}
-    reading = Reading(program, readers, writer, frozenset(program.outputs.values()), place)
+    reading = Reading(program, readers, writer, frozenset((*program.outputs.values(), *program.inputs)), place)
     found: list[Native] = []
     for op in program.ops:
         if id(op) not in reading.done:
@@ -192,7 +192,7 @@ def _split(reading: Reading, op: Op) -> list[Native]:
         return plain
     kv_heads = reading.program.kv.num_kv_heads
     fields = {"heads": op.attrs["heads"][0], "kv_heads": kv_heads, "dim": op.attrs["head_dim"], **_attention_fields(attention)}
-    taken, weights = [*q.ops, attention], _sinks(attention)
+    taken, weights, write = [*q.ops, attention], _sinks(attention), None
     if q.norm is not None:
         weights["weight"] = q.norm.weights[0]
         fields.update(_norm_fields(q.norm))
@@ -203,12 +203,14 @@ def _split(reading: Reading, op: Op) -> list[Native]:
             return plain
         if write.attrs["layer"] != attention.attrs["layer"]:
             return plain
-        if len(reading.readers[op.outputs[2]]) != 1 or not _known_after(reading, op, write, attention):
+        if len(reading.readers[op.outputs[2]]) != 1:
             return plain
         fields["writes"] = True
         taken += [*k.ops, write]
         if k.norm is not None:
             weights["weight2"] = k.norm.weights[0]
+    if not _may_move(reading, op, write, attention):
+        return plain
     reading.done.update(id(each) for each in taken)
     angles = None if q.rope is None else (tuple(q.rope.attrs["inv_freq"]), q.rope.attrs["scale"])
     return [Native("heads", {"in": op.inputs[0], "out": attention.outputs[0]}, weights, fields, angles)]
@@ -221,11 +223,11 @@ def _alike(q: Head, k: Head) -> bool:
     return norms and ropes
 
 
-def _known_after(reading: Reading, split: Op, write: Op, attention: Op) -> bool:
-    """Nothing between the split and the attention touches the KV layer but this write."""
+def _may_move(reading: Reading, split: Op, write: Op | None, attention: Op) -> bool:
+    """Whether the attention may stand where the split does: nothing between touches the KV layer but this write, if there is one."""
     between = reading.program.ops[reading.place[id(split)] : reading.place[id(attention)]]
     touching = [op for op in between if op.kind in ("kv_write", "attention") and op.attrs["layer"] == attention.attrs["layer"]]
-    return len(touching) == 1 and touching[0] is write
+    return touching == ([] if write is None else [write])
 
 
 def _attention_fields(op: Op) -> Fields:

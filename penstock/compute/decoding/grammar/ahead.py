@@ -56,7 +56,7 @@ class Ahead:
             left -= len(self._spelling.tokens[token])
         return tokens
 
-    def look(self, matcher: LLMatcher, drafts: Sequence[int], mask: Array, fill: Callable[[Array], None], most: int = MAX_FORCED) -> None:
+    def look(self, matcher: LLMatcher, drafts: Sequence[int], mask: Array, fill: Callable[[Array], object], most: int = MAX_FORCED) -> None:
         """Finds the text anew. `matcher` stands behind the drafts, and `mask` is what it allows there; it is left there, or in an error.
         `fill`: writes the mask of where it stands; `most`: tokens that are going to be drafted."""
         if not most:
@@ -81,7 +81,7 @@ class Ahead:
         self._open = self._spelling.open_ends(self._text, following)
 
     def _walk(
-        self, matcher: LLMatcher, first: int, mask: Array, fill: Callable[[Array], None], most: int,
+        self, matcher: LLMatcher, first: int, mask: Array, fill: Callable[[Array], object], most: int,
     ) -> tuple[bytes, frozenset[int] | None]:
         """Follows the tokens that masks force. Returns their text, and the bytes that may follow it, None for any."""
         token: int | None = first

@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from penstock.compute.decoding.grammar.compiled import Compiled
 from penstock.compute.decoding.grammar.contract import Structure
@@ -15,7 +16,7 @@ from penstock.compute.decoding.grammar.lark import with_schemas
 from penstock.compute.decoding.grammar.matcher import Matcher
 from penstock.compute.decoding.grammar.reasons import told
 from penstock.compute.decoding.grammar.syntax import HEADER, MAX_SIZE, named
-from penstock.compute.decoding.grammar.vocabulary import Vocabulary
+from penstock.compute.decoding.grammar.vocabulary import MOST_S, Vocabulary
 from penstock.compute.decoding.grammar.written import Written
 from penstock.core.errors import RequestError
 from penstock.core.types import Rules, SamplingParams, StructuredOutputsParams
@@ -24,7 +25,10 @@ FIELD = "structured_outputs"
 TOO_COMPLEX = "grammar_too_complex"
 KEPT = 32 << 20  # characters of all grammars that are cached although no request uses them
 OVERHEAD = 64 << 10  # characters that a grammar counts for besides its own: at most 512 are cached
-OPTIONS = {"whitespace_pattern": None, "disable_any_whitespace": False, "disable_additional_properties": False}  # of JSON: default values
+OPTIONS: Mapping[str, tuple[Any, Any, str]] = {  # of JSON: the default value, the type, and what that is called
+    "whitespace_pattern": (None, str | None, "a string"), "disable_any_whitespace": (False, bool, "true or false"),
+    "disable_additional_properties": (False, bool, "true or false"),
+}
 
 
 class Compiler:
@@ -59,11 +63,12 @@ class Compiler:
         return dataclasses.replace(params, structured_outputs=compiled.wanted), compiled
 
     def known(self, wanted: StructuredOutputsParams) -> Compiled | None:
-        """The grammar if it is compiled already, else None. `wanted`: from `checked`."""
+        """The grammar if it is compiled already, and good for another answer, else None. `wanted`: from `checked`."""
         with self._lock:
             compiled = self._live.get(wanted)
-            if compiled is not None:
-                self._use(compiled)
+            if compiled is None or compiled.is_spent:
+                return None
+            self._use(compiled)
             return compiled
 
     def checked(self, wanted: StructuredOutputsParams) -> StructuredOutputsParams:
@@ -75,9 +80,9 @@ class Compiler:
         if len(names) != 1:
             given = " and ".join(names) or "nothing"
             raise RequestError(f"{FIELD} must have one of {', '.join(self._structures)}, not {given}", FIELD)
-        for option, unset in OPTIONS.items():
-            if unset is False and not isinstance(getattr(wanted, option), bool):
-                raise RequestError(f"{FIELD}.{option} must be true or false, not {getattr(wanted, option)!r:.80}", option)
+        for option, (_, kind, called) in OPTIONS.items():
+            if not isinstance(getattr(wanted, option), kind):
+                raise RequestError(f"{FIELD}.{option} must be {called}, not {getattr(wanted, option)!r:.80}", option)
         if not isinstance(wanted.frame, Rules | None):
             raise RequestError(f"{FIELD}.frame must be Rules, not {wanted.frame!r:.80}", FIELD)
         return dataclasses.replace(wanted, **{names[0]: self._structures[names[0]].checked(getattr(wanted, names[0]))})
@@ -86,8 +91,9 @@ class Compiler:
         """A matcher for a sequence whose parameters have a structure, advanced over the output that it has already. `params`: from
         `prepare`. Nothing is compiled as long as somebody holds what `prepare` returned with them."""
         assert params.structured_outputs is not None
-        compiled = self.known(params.structured_outputs) or self.compile(params.structured_outputs)
-        matcher = Matcher(compiled, self.vocabulary, params)
+        with self._lock:
+            compiled = self._live.get(params.structured_outputs)
+        matcher = Matcher(compiled or self.compile(params.structured_outputs), self.vocabulary, params)
         matcher.take(output)
         return matcher
 
@@ -108,7 +114,7 @@ class Compiler:
             origin = dataclasses.replace(body, schemas={**frame.schemas, **body.schemas})
         if len(grammar) > MAX_SIZE:
             raise RequestError(f"the grammar has {len(grammar)} characters; at most {MAX_SIZE} are compiled", FIELD)
-        start = self.vocabulary.matcher(grammar)
+        start, seconds = self.vocabulary.matcher(grammar)
         effort.rest()
         if start.is_error():
             reason, is_limit = told(start.get_error(), origin)
@@ -120,20 +126,23 @@ class Compiler:
             _ = self.vocabulary.spelled  # made here, because no step waits for this thread
         if not self.vocabulary.has_text(start):
             raise RequestError("nothing but an empty answer is possible" if start.is_accepting() else "no answer is possible", FIELD)
-        return Compiled(wanted, len(grammar), body, lambda: self.vocabulary.matcher(grammar), start)
+        make = (lambda: self.vocabulary.matcher(grammar)[0]) if seconds <= MOST_S else None
+        return Compiled(wanted, len(grammar), body, make, start)
 
     def _first(self, compiled: Compiled) -> Compiled:
         """The one that all requests for this grammar share: this one, unless another thread was faster."""
         with self._lock:
-            compiled = self._live.setdefault(compiled.wanted, compiled)
-            self._use(compiled)
-            return compiled
+            known = self._live.get(compiled.wanted)
+            if known is None or known.is_spent:
+                self._live[compiled.wanted] = known = compiled
+            self._use(known)
+            return known
 
     def _use(self, compiled: Compiled) -> None:
         """Adds a grammar to the cache as the latest used, and drops the least recently used ones beyond its limit. With the lock."""
-        if compiled.wanted in self._kept:
-            self._kept.move_to_end(compiled.wanted)
-            return
+        known = self._kept.pop(compiled.wanted, None)
+        if known is not None:
+            self._kept_size -= known.size + OVERHEAD
         self._kept[compiled.wanted] = compiled
         self._kept_size += compiled.size + OVERHEAD
         while self._kept_size > KEPT and len(self._kept) > 1:
@@ -143,6 +152,6 @@ class Compiler:
 
 def check_options(wanted: StructuredOutputsParams, body: Written) -> None:
     """Raises RequestError if an option for JSON is set but the grammar contains no JSON."""
-    for option, unset in OPTIONS.items():
+    for option, (unset, _, _) in OPTIONS.items():
         if not body.has_json and getattr(wanted, option) != unset:
             raise RequestError(f"{option} is of use only with json, json_object or a grammar with %json; leave it out", option)

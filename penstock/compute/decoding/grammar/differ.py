@@ -47,27 +47,32 @@ class State(NamedTuple):
 class Differ:
     """For one answer. Advances by `take`; `strike` leaves it where it is."""
 
-    __slots__ = ("_places", "_spelled", "_state")
+    __slots__ = ("_places", "_spelled", "_states")
 
     def __init__(self, places: Sequence[Place], spelled: Spelled) -> None:
         self._places = places
         self._spelled = spelled
-        self._state = State()
+        self._states: dict[tuple[int, ...], State] = {(): State()}  # behind drafts
 
     def take(self, token: int) -> bool:
         """Advances over a token of the answer. Whether items still differ."""
-        self._state = self._after(self._state, self._spelled.text(token))
-        return not self._state.fails
+        state = self._behind((token,))
+        self._states = {(): state}
+        return not state.fails
 
     def strike(self, mask: Array, drafts: Sequence[int] = ()) -> None:
         """Takes tokens from the mask of what may follow the drafts."""
-        state = self._state
-        for token in drafts:
-            state = self._after(state, self._spelled.text(token))
+        state = self._behind(tuple(drafts))
         self._strike_endings(state, mask)
         for token in self._suspects(state, mask):
             if self._after(state, self._spelled.text(token)).fails:
                 mask[token >> 5] &= ALL ^ 1 << (token & 31)
+
+    def _behind(self, drafts: tuple[int, ...]) -> State:
+        """Found once for each draft of a step, however many are behind it."""
+        if drafts not in self._states:
+            self._states[drafts] = self._after(self._behind(drafts[:-1]), self._spelled.text(drafts[-1]))
+        return self._states[drafts]
 
     def _strike_endings(self, state: State, mask: Array) -> None:
         """Of an item that may be any text: tokens that end it like one before, or make it as long as any can be and like one before."""

@@ -3,11 +3,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from penstock.compute.arrays import Array
 from penstock.compute.decoding.grammar.ahead import MAX_FORCED, Ahead
-from penstock.compute.decoding.grammar.compiled import FULL, Compiled
+from penstock.compute.decoding.grammar.compiled import Compiled, is_spent
 from penstock.compute.decoding.grammar.differ import Differ
 from penstock.compute.decoding.grammar.odds import Odds
 from penstock.compute.decoding.grammar.vocabulary import MOST_S, Vocabulary
@@ -38,7 +37,7 @@ class Matcher:
         self.alone = True
         self.ended: str | None = None
         self.slow = False
-        self._overdue: tuple[tuple[int, ...], ...] = ()  # drafts behind which a mask took too long
+        self._overdue: tuple[tuple[tuple[int, ...], bool], ...] = ()  # drafts behind which a mask took too long, or (True) was not found
         self._compiled = compiled
         self._matcher, self._lexer = compiled.begin()
         self._ahead = Ahead(vocabulary.spelling) if compiled.forcing is Forcing.MASKS else None
@@ -52,72 +51,46 @@ class Matcher:
 
     def take(self, tokens: Sequence[int]) -> int:
         """Advances over `tokens` until the answer has ended. Returns how many of them belong to the answer."""
-        for at, token in enumerate(tokens):
+        num_taken = 0
+        for token in tokens:
             if self.ended is not None:
-                return at
+                break
             if token in self._ends:
                 self.ended = "stop" if self._matcher.is_accepting() or self._is_stop_within(token) else "abort"
             elif not self._consume(token) or not self._differs(token):
                 self.ended = "abort"
             elif self._matcher.is_stopped():
                 self.ended = "stop"
+            num_taken += 1
             self._taken.append(token)
             if self._ahead is not None:
                 self._ahead.take(token)
                 self._odds.take(token)
         if self._overdue:
-            self._end_overdue(tuple(tokens))
-        return len(tokens)
+            self._end_overdue(tuple(tokens[:num_taken]))
+        return num_taken
 
     def _end_overdue(self, tokens: tuple[int, ...]) -> None:
-        """Ends the answer if a mask by which one of these was chosen took too long: without drafts, no other masks are computed."""
-        if self.ended is None and any(len(path) < len(tokens) and tokens[: len(path)] == path for path in self._overdue):
+        """Ends the answer if a mask by which one of these was chosen took too long, or was not found, so that nothing but an end could be
+        chosen: without drafts, no other masks are computed."""
+        unfound = [is_unfound for path, is_unfound in self._overdue if len(path) < len(tokens) and tokens[: len(path)] == path]
+        if any(unfound) or (unfound and self.ended is None):
             self.ended = "abort"
         self._overdue = ()
 
     def fill(self, mask: Array) -> None:
         """Writes the mask of the next token to `mask`, uint32 [width / 32], the lowest bit is the first token's. Releases the GIL."""
-        self._fill(mask)
-        if self._is_renewed():
-            self._fill(mask)
-        if not self._matcher.is_error():
+        self._overdue = ()
+        if self._fill(mask):
             self._look_ahead((), mask)
-            if self._matcher.is_error():
-                self._recover()
-
-    def _look_ahead(self, drafts: Sequence[int], mask: Array) -> None:
-        """`mask`: of what may follow the drafts, behind which the matcher stands."""
-        if self._ahead is not None and not self.slow:
-            self._ahead.look(self._matcher, drafts, mask, self._write, min(self._odds.most, MAX_FORCED) if self.alone else 0)
-
-    def _fill(self, mask: Array, drafts: Sequence[int] = ()) -> None:
-        """`drafts`: those behind which the matcher stands."""
-        began = time.thread_time()
-        self._write(mask)
-        if self._differ is not None:
-            self._differ.strike(mask, drafts)
-        seconds = time.thread_time() - began
-        self.slow = seconds > SLOW_S
-        if seconds > MOST_S:
-            self._overdue += (tuple(drafts),)
-
-    def _write(self, mask: Array) -> None:
-        self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
-        if self._other_ends or self._mutes_eos:
-            self._change_ends(mask)
 
     def fill_along(self, drafts: Sequence[int], parents: Sequence[int] | None, masks: Array) -> None:
         """Writes the masks after the last token and after each draft: [1 + drafts, width / 32]. Those after drafts that the grammar forbids
-        are arbitrary: such a draft is never accepted."""
-        self._fill_all(drafts, parents, masks)
-        if self._is_renewed():
-            self._fill_all(drafts, parents, masks)
-        if self._matcher.is_error():
-            self._recover()
-
-    def _fill_all(self, drafts: Sequence[int], parents: Sequence[int] | None, masks: Array) -> None:
-        self._fill(masks[0])
+        are arbitrary: such a draft is never accepted; and so are those behind a mask that is not found: the answer ends there."""
+        self._overdue = ()
         masks[1:] = EVERYTHING
+        if not self._fill(masks[0]):
+            return
         if parents is None:
             self._fill_chain(drafts, masks)
         else:
@@ -126,21 +99,49 @@ class Matcher:
     def _fill_chain(self, drafts: Sequence[int], masks: Array) -> None:
         num_taken = 0
         for token in drafts:
-            if token in self._ends or self._matcher.is_stopped() or not self._matcher.try_consume_tokens([token]):
+            if token in self._ends or not self.advance(token, drafts[:num_taken]):
                 break
             num_taken += 1
-            self._fill(masks[num_taken], drafts[:num_taken])
+            if not self._fill(masks[num_taken], drafts[:num_taken]):
+                break
         else:
             self._look_ahead(drafts, masks[num_taken])
-        if num_taken:
-            self._matcher.rollback(num_taken)
+        self.back(num_taken)
 
     def _fill_tree(self, drafts: Sequence[int], parents: Sequence[int], masks: Array) -> None:
-        walk = _Walk(self._matcher, drafts, parents)
-        for at, token in enumerate(drafts):
-            if token not in self._ends and walk.to(at):
-                self._fill(masks[at + 1], walk.taken())
+        walk = _Walk(self, drafts, parents)
+        lost: set[int] = set()  # drafts behind which nothing need be known
+        for at, (token, parent) in enumerate(zip(drafts, parents, strict=True)):
+            if parent in lost or token in self._ends or not (walk.to(at) and self._fill(masks[at + 1], walk.taken())):
+                lost.add(at)
         walk.back()
+
+    def _fill(self, mask: Array, drafts: Sequence[int] = ()) -> bool:
+        """Whether the mask was found. `drafts`: those behind which the matcher stands."""
+        began = time.thread_time()
+        is_found = self._write(mask) or (self._renew(drafts) and self._write(mask))
+        if not is_found and drafts:
+            self._mend(drafts)
+        if self._differ is not None:
+            self._differ.strike(mask, drafts)
+        seconds = time.thread_time() - began
+        self.slow = seconds > SLOW_S
+        if seconds > MOST_S or not is_found:
+            self._overdue += ((tuple(drafts), not is_found),)
+        return is_found
+
+    def _write(self, mask: Array) -> bool:
+        """Whether the mask was found: where it was not, it allows nothing but an end."""
+        self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+        if self._other_ends or self._mutes_eos:
+            self._change_ends(mask)
+        return not self._matcher.is_error()
+
+    def _look_ahead(self, drafts: Sequence[int], mask: Array) -> None:
+        """`mask`: of what may follow the drafts, behind which the matcher stands."""
+        if self._ahead is not None and not self.slow:
+            self._ahead.look(self._matcher, drafts, mask, self._write, min(self._odds.most, MAX_FORCED) if self.alone else 0)
+            self._mend(drafts)
 
     def allowed(self, drafts: Sequence[int], parents: Sequence[int] | None) -> list[int]:
         """The indices of the drafts that the grammar allows, in rising order; none where it is slow. End tokens are not allowed."""
@@ -148,8 +149,10 @@ class Matcher:
             return []
         if parents is None:
             end = next((at for at, token in enumerate(drafts) if token in self._ends), len(drafts))
-            return list(range(self._matcher.validate_tokens(list(drafts[:end]))))
-        walk = _Walk(self._matcher, drafts, parents)
+            num_allowed = self._matcher.validate_tokens(list(drafts[:end]))
+            self._mend()
+            return list(range(num_allowed))
+        walk = _Walk(self, drafts, parents)
         kept: set[int] = set()
         for at, parent in enumerate(parents):
             if (parent < 0 or parent in kept) and drafts[at] not in self._ends and walk.to(at):
@@ -163,7 +166,9 @@ class Matcher:
         if self.ended is not None or self.slow:
             return []
         if self._ahead is None:
-            return self._matcher.compute_ff_tokens()
+            tokens: list[int] = self._matcher.compute_ff_tokens()
+            self._mend()
+            return tokens
         return self._odds.expect(self._ahead.tokens() if self.alone else [])
 
     def _change_ends(self, mask: Array) -> None:
@@ -182,29 +187,44 @@ class Matcher:
         return token in self._other_ends and self._consume(token)
 
     def _consume(self, token: int) -> bool:
-        return self._matcher.consume_token(token) or (self._is_renewed() and self._matcher.consume_token(token))
+        return self._matcher.consume_token(token) or (self._renew() and self._matcher.consume_token(token))
 
     def _differs(self, token: int) -> bool:
         """Advances over a token; whether items that must differ still do."""
         return self._differ is None or self._differ.take(token)
 
-    def _is_renewed(self) -> bool:
-        """If the lexer is full: starts a new one at this matcher's state. Returns whether that was so, and succeeded."""
-        if not (self._matcher.is_error() and FULL in self._matcher.get_error()):
+    def advance(self, token: int, drafts: Sequence[int]) -> bool:
+        """Moves from behind some drafts over another one. False, and it stays there, if the grammar forbids it. To be taken `back`."""
+        if self._matcher.is_stopped():
             return False
-        self._recover()
-        return not self._matcher.is_error()
+        moved = self._matcher.try_consume_tokens([token]) or (self._renew(drafts) and self._matcher.try_consume_tokens([token]))
+        if not moved:
+            self._mend(drafts)
+        return bool(moved)
 
-    def _recover(self) -> None:
-        """Replaces a matcher in an error, which llguidance never leaves, by a new one that has consumed the same tokens."""
-        self._matcher, self._lexer = self._compiled.begin_after(self._matcher, self._lexer)
-        self._matcher.try_consume_tokens(self._taken)
+    def back(self, num_drafts: int) -> None:
+        """Takes so many drafts back that it has moved over."""
+        if num_drafts:
+            self._matcher.rollback(num_drafts)
+
+    def _renew(self, drafts: Sequence[int] = ()) -> bool:
+        """If the lexer is spent: begins a new one. Whether it did, so that what failed may succeed."""
+        number = self._lexer
+        if is_spent(self._matcher):
+            self._mend(drafts)
+        return self._lexer != number
+
+    def _mend(self, drafts: Sequence[int] = ()) -> None:
+        """Replaces a matcher in an error, which llguidance never leaves, by a new one behind the same tokens and drafts."""
+        if self._matcher.is_error():
+            self._matcher, self._lexer = self._compiled.begin_after(self._matcher, self._lexer)
+            self._matcher.try_consume_tokens([*self._taken, *drafts])
 
 
 class _Walk:
-    """Moves a matcher from draft to draft of a tree, by consuming tokens and rolling back, and finally back to its state."""
+    """Moves a matcher from draft to draft of a tree, and finally back to its state."""
 
-    def __init__(self, matcher: Any, drafts: Sequence[int], parents: Sequence[int]) -> None:
+    def __init__(self, matcher: Matcher, drafts: Sequence[int], parents: Sequence[int]) -> None:
         self._matcher = matcher
         self._drafts = drafts
         self._parents = parents
@@ -216,7 +236,7 @@ class _Walk:
         common = next((i for i, (a, b) in enumerate(zip(path, self._trail, strict=False)) if a != b), min(len(path), len(self._trail)))
         self._back_to(common)
         for step in path[common:]:
-            if self._matcher.is_stopped() or not self._matcher.try_consume_tokens([self._drafts[step]]):
+            if not self._matcher.advance(self._drafts[step], self.taken()):
                 return False
             self._trail.append(step)
         return True
@@ -229,9 +249,8 @@ class _Walk:
         self._back_to(0)
 
     def _back_to(self, length: int) -> None:
-        if len(self._trail) > length:
-            self._matcher.rollback(len(self._trail) - length)
-            del self._trail[length:]
+        self._matcher.back(max(len(self._trail) - length, 0))
+        del self._trail[length:]
 
     def _path(self, at: int) -> list[int]:
         path = [at]

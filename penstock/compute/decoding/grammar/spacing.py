@@ -30,7 +30,7 @@ def checked(pattern: str) -> str:
     from penstock.compute.decoding.grammar.patterns.algebra import Algebra
     from penstock.compute.decoding.grammar.patterns.syntax import PatternError
 
-    if not isinstance(pattern, str) or not WHOLE.fullmatch(pattern):
+    if not WHOLE.fullmatch(pattern):
         raise RequestError(
             f"whitespace_pattern is {pattern!r:.80}, but must be a regex of JSON's white space alone: blanks, \\n, \\r, \\t and \\s, "
             "classes of them, groups, | and quantifiers", "whitespace_pattern")

@@ -40,11 +40,18 @@ class Vocabulary:
         self._end_bits = sum(1 << token for token in self._ends)
         self.width = -(-self._num // 32) * 32
 
-    def matcher(self, grammar: str) -> LLMatcher:
-        """Compiles a grammar, in time that grows with its size. Returns a matcher at its start; a failure is the matcher's error."""
+    def matcher(self, grammar: str) -> tuple[LLMatcher, float]:
+        """Compiles a grammar. Returns a matcher at its start, and the seconds of processor time that this took; a failure is the matcher's
+        error."""
         from llguidance import LLMatcher
 
-        return deeply(lambda: LLMatcher(self._tokenizer, grammar, log_level=0, limits=self._limits))
+        tokenizer = self._tokenizer
+
+        def timed() -> tuple[LLMatcher, float]:
+            began = time.thread_time()
+            return LLMatcher(tokenizer, grammar, log_level=0, limits=self._limits), time.thread_time() - began
+
+        return deeply(timed)
 
     def has_text(self, matcher: LLMatcher) -> bool:
         """Whether any token except an end token may come next."""

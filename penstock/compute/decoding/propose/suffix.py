@@ -52,11 +52,10 @@ class Suffix:
         return row.seq_id, row.tokens[known or 0 :], min(self._max_drafts, row.room)
 
     def _end(self, row: Draftable) -> Drafts:
-        known = self._num_known.pop(row.seq_id, None)
-        if known is None:
-            known = row.num_prompt
+        if row.seq_id not in self._num_known:
+            self._num_known[row.seq_id] = row.num_prompt  # of which others learn nothing
             self._tries.begin(row.seq_id, 0, salt_of(row))
-        self._tries.end(row.seq_id, row.tokens[known:])
+        self._tries.end(row.seq_id, row.tokens[self._num_known[row.seq_id] :])
         return Drafts()
 
     def forget(self, seq_id: int) -> None:

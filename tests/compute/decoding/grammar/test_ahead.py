@@ -101,9 +101,9 @@ def test_no_more_is_looked_for_than_can_be_drafted() -> None:
     calls: list[int] = []
     write = Matcher._write
 
-    def counted(self: Matcher, mask: np.ndarray) -> None:
+    def counted(self: Matcher, mask: np.ndarray) -> bool:
         calls.append(1)
-        write(self, mask)
+        return write(self, mask)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Matcher, "_write", counted)

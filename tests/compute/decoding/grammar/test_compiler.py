@@ -6,13 +6,15 @@ import threading
 from typing import Any
 
 import pytest
+from llguidance import LLParserLimits
 
 from penstock.compute.decoding.grammar import compiler as module
 from penstock.compute.decoding.grammar.compiled import Compiled
 from penstock.compute.decoding.grammar.stack import deeply
+from penstock.compute.decoding.grammar.vocabulary import Vocabulary
 from penstock.core.types import SamplingParams
 from penstock.core.types import StructuredOutputsParams as Wanted
-from tests.compute.decoding.grammar.tokens import TOKENS, compiler
+from tests.compute.decoding.grammar.tokens import END, TOKENS, allowed, compiler, matcher_of
 
 
 def test_one_grammar_is_compiled_once_however_it_is_written() -> None:
@@ -91,6 +93,21 @@ def test_of_two_that_were_compiled_at_once_the_first_is_kept(monkeypatch: pytest
     first.clear()
     gc.collect()
     assert made.known(made.checked(wanted)) is not None
+
+
+def test_a_grammar_that_takes_long_to_compile_is_not_compiled_again_for_answers_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_S", -1.0)
+    monkeypatch.setattr(Vocabulary, "_limits", LLParserLimits(verbose_errors=False, step_lexer_fuel=5000))
+    terminal = r"T: /x[a-z]+/ | /z([a-z]{1,30} ?){0,100}[.]/ & /(?s:.{0,3000})/ & /(.{0,20}e.{0,20})*/"
+    made, wanted = compiler(), Wanted(grammar=f'start: "{"a" * 20}" T\n{terminal}')
+    first = made.compile(wanted)
+    beside, matcher = matcher_of(made, wanted), matcher_of(made, wanted)
+    matcher.take([*b"a" * 20, *b"z"])
+    assert allowed(matcher) == [END] and matcher.take([END]) == 1 and matcher.ended == "abort"  # it has spent the lexer of all
+    assert allowed(beside) == [END] and made.known(first.wanted) is None
+    second = made.compile(wanted)
+    assert second is not first and made.compile(wanted) is second and made._kept_size == second.size + module.OVERHEAD
+    assert allowed(matcher_of(made, wanted)) == [ord("a")]
 
 
 def test_a_tokenizer_that_adds_a_space_spells_the_text_all_the_same() -> None:

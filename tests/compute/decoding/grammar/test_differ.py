@@ -3,6 +3,7 @@ import codecs
 import json
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -137,6 +138,22 @@ def test_masks_along_drafts_are_those_of_the_tokens_one_by_one() -> None:
         matcher.take([token])
     ending = [token for token in allowed(matcher) if TOKENS.token_bytes(token).startswith(b'"')]
     assert places(masks[-1]) == places(tree[-1]) == allowed(matcher) and not ending
+
+
+def test_each_draft_is_read_once_however_many_are_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    read_texts: list[bytes] = []
+    after = Differ._after
+
+    def counted(self: Differ, state: Any, data: bytes) -> Any:
+        read_texts.append(data)
+        return after(self, state, data)
+
+    monkeypatch.setattr(Differ, "_after", counted)
+    differ, drafts = Differ((Place(), Place(items=FREE)), SPELLED), [PIECES.index(piece) for piece in ('["', *"ab" * 20)]
+    for num in range(len(drafts) + 1):
+        differ.strike(np.zeros(1, np.uint32), drafts[:num])
+    assert all(differ.take(token) for token in drafts)
+    assert len(read_texts) < 3 * len(drafts)
 
 
 def test_an_answer_whose_items_are_alike_is_ended() -> None:

@@ -1,5 +1,7 @@
+import json
 import random
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from penstock.compute.decoding.grammar import matcher as module
 from penstock.compute.decoding.grammar.matcher import EVERYTHING, Matcher
 from penstock.compute.decoding.grammar.vocabulary import Vocabulary
 from penstock.core.types import StructuredOutputsParams as Wanted
-from tests.compute.decoding.grammar.tokens import END, MARK, OTHER_END, SIZE, TOKENS, Tokens, allowed, compiler, matcher_of
+from tests.compute.decoding.grammar.tokens import END, MARK, OTHER_END, SIZE, TOKENS, Tokens, allowed, compiler, matcher_of, places
 
 COMPILER = compiler()
 WORDS = COMPILER.vocabulary.width // 32
@@ -228,3 +230,66 @@ def test_a_lexer_that_is_full_of_other_answers_is_begun_anew(monkeypatch: pytest
             assert matcher.ended is None
     assert {ord("a"), ord("b")} <= set(allowed(beside)) and beside.take(TOKENS.encode("ab" * 10)) == 20 and beside.ended is None
     assert beside._lexer > 3
+
+
+MANY = json.dumps({"type": "object", "properties": {f"p{number}": {"type": "integer"} for number in range(400)}})
+BEFORE = "a" * 20  # more than is tried of a new grammar
+
+
+def limited(monkeypatch: pytest.MonkeyPatch, grammar: str, **limits: int) -> Any:
+    """Makes matchers of a grammar, by llguidance's other limits, behind BEFORE and a text."""
+    monkeypatch.setattr(Vocabulary, "_limits", LLParserLimits(verbose_errors=False, **limits))
+    monkeypatch.setattr(module, "SLOW_S", 1e9)
+    made, wanted = compiler(), Wanted(grammar=f'start: "{BEFORE}" {grammar}')
+
+    def behind(text: str) -> Matcher:
+        matcher = matcher_of(made, wanted)
+        matcher.take([*BEFORE.encode(), *text.encode()])
+        return matcher
+
+    return behind
+
+
+@pytest.mark.parametrize("limit", [{"max_items_in_row": 100}, {"step_max_items": 150}])
+def test_what_is_too_complex_behind_one_draft_says_nothing_of_the_others(monkeypatch: pytest.MonkeyPatch, limit: dict[str, int]) -> None:
+    behind = limited(monkeypatch, f'("x" /[a-z]{{3}}/ | "{{" %json {MANY})?', **limit)
+    drafts, parents = [*b'{x{a"'], [-1, -1, 0, 1, 2]
+    matcher, found, wanted = behind(""), masks_of(6), masks_of(1)
+    assert {0, 1, 3} <= set(matcher.allowed(drafts, parents))
+    matcher.fill_along(drafts, parents, found)
+    for row, text in ((0, ""), (2, "x"), (4, "xa")):
+        behind(text).fill(wanted[0])
+        assert (found[row] == wanted[0]).all()
+    assert matcher.take([*b"xab"]) == 3 and matcher.ended is None
+    matcher.fill_along([*b"c"], None, found)
+    assert places(found[0]) == [*b"abcdefghijklmnopqrstuvwxyz"] and matcher.take([*b"c"]) == 1 and matcher.ended == "stop"
+
+
+@pytest.mark.parametrize("drafts", [[], [*b"{"], [*b"b{"]])
+def test_where_no_mask_is_found_the_end_is_none_that_the_model_chose_with_drafts_or_without(
+    monkeypatch: pytest.MonkeyPatch, drafts: list[int]
+) -> None:
+    behind = limited(monkeypatch, f'"b" ("{{" | "{{" %json {MANY})?', step_max_items=150)
+    matcher, found = behind("b{"[: 2 - len(drafts)]), masks_of(3)
+    if drafts:
+        matcher.fill_along(drafts, None, found)
+    else:
+        matcher.fill(found[0])
+    assert places(found[len(drafts)]) == [END]
+    assert matcher.take([*drafts, END]) == len(drafts) + 1 and matcher.ended == "abort"
+    other = behind("b")
+    other.fill_along([*b"{"], None, found)
+    assert other.take([END]) == 1 and other.ended == "stop"
+
+
+def test_a_lexer_that_one_answer_has_spent_is_begun_anew_for_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = r"T: /x[a-z]+/ | /z([a-z]{1,30} ?){0,100}[.]/ & /(?s:.{0,3000})/ & /(.{0,20}e.{0,20})*/"
+    behind = limited(monkeypatch, f"T\n{terminal}", step_lexer_fuel=5000)
+    beside, matcher = behind("x"), behind("")
+    for token in b"zabe":
+        if matcher.ended is None:
+            allowed(matcher)
+            matcher.take([token])
+    assert matcher.ended == "abort"
+    for other in (beside, behind("x")):
+        assert ord("y") in allowed(other) and other.take([*b"y", END]) == 2 and other.ended == "stop"

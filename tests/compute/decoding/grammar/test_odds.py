@@ -49,9 +49,9 @@ def test_no_more_is_looked_for_than_is_worth_drafting(most: int, num_masks: int,
     written: list[int] = []
     write = Matcher._write
 
-    def counted(self: Matcher, mask: np.ndarray) -> None:
+    def counted(self: Matcher, mask: np.ndarray) -> bool:
         written.append(1)
-        write(self, mask)
+        return write(self, mask)
 
     monkeypatch.setattr(Odds, "most", most)
     monkeypatch.setattr(Matcher, "_write", counted)

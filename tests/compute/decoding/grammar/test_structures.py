@@ -123,6 +123,7 @@ def test_texts_that_are_wanted_and_others(wanted: Wanted, texts: list[str], othe
     (Wanted(grammar='start: x\nx[capture, lazy]: /a+/'), "capture of a rule"),
     (Wanted(json={}, whitespace_pattern="[a-z]*"), "white space alone"), (Wanted(json={}, disable_any_whitespace="yes"), "true or false"),
     (Wanted(json={}, whitespace_pattern=" ", disable_any_whitespace=True), "cannot go with"),
+    (Wanted(json={}, whitespace_pattern=[" "]), "must be a string"), (Wanted(json={"const": "\ud800"}), "half of a surrogate pair"),
     (Wanted(grammar='start: %json "a"'), 'has %json "a", but a JSON schema is an object'),
     (Wanted(grammar="start: %json [1]"), "%json [1], but"),
     (Wanted(choice=["\ud800"]), "half of a surrogate pair"), (Wanted(regex=r"b\ud800"), "no text matches it"),

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.compute.decoding.propose.runs import PythonRuns, best_runs, copied
+from tests.guard import ends
 
 
 @pytest.fixture
@@ -76,6 +77,14 @@ def test_long_texts_of_many_tokens(native):
         assert first == second
         guessed += sum(map(len, first))
     assert guessed > 1000
+
+
+def test_long_runs_are_looked_up_as_fast_as_short_ones(native):
+    """With the time of each token of each run it would take minutes."""
+    rng = random.Random(6)
+    text = [rng.randrange(1000) for _ in range(30_000)]
+    with ends(10):
+        assert native(4000, 4096).guess([(0, [*text, *text[:5000]], 3, True)]) == [tuple(text[5000:5003])]
 
 
 def test_the_native_form_is_the_one_that_is_used_and_refuses_what_it_cannot_hold(native):

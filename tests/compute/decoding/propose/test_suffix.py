@@ -55,6 +55,28 @@ def test_of_a_sequence_that_has_ended_the_output_alone_is_learned():
     assert ask(suffix, [5, 30], seq_id=4) == Drafts((31, 32))
 
 
+class Interrupted:
+    """Tries that are interrupted where a sequence ends."""
+
+    def __init__(self, tries):
+        self.begin, self.guess, self.forget = tries.begin, tries.guess, tries.forget
+
+    def end(self, seq_id, tokens):
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_what_is_interrupted_while_it_ends_can_be_forgotten(monkeypatch, is_known):
+    suffix = Suffix(Suffix.Options(k=1))
+    if is_known:
+        ask(suffix, [1, 2])
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(suffix, "_tries", Interrupted(suffix._tries))
+        ask(suffix, [1, 2, 3], room=0)
+    suffix.forget(0)
+    assert ask(suffix, [1, 2, 3, 1, 2]) == Drafts((3,))
+
+
 def test_salts_are_kept_apart():
     suffix = Suffix(Suffix.Options(k=3))
     suffix.propose([Draftable(0, [20, 21, 22, 23], 0, 8, "a")])

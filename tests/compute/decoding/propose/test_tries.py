@@ -1,6 +1,9 @@
 """Counted tries: what they count, and one meaning in both forms."""
 import random
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -133,6 +136,33 @@ def test_many_texts_that_copy_from_each_other(native, vocabulary):
             both.begin(ended, rng.randrange(30), rng.choice(SALTS))
             told[ended] = 0
     assert guessed > 1000
+
+
+ENDS_WITHOUT_MEMORY = """
+import random, resource, sys
+from pathlib import Path
+from penstock import _native
+rng = random.Random(0)
+tries, text = _native.Tries(16, 0.3, 1.0, 0), [rng.randrange(5) for _ in range(500_000)]
+tries.begin(0, 0, b"")
+taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (taken + (int(sys.argv[1]) << 20), resource.RLIM_INFINITY))
+try:
+    tries.end(0, text)
+except MemoryError:
+    tries.forget(0)
+    tries.begin(0, 0, b"")
+    print(tries.guess([(0, [1, 2, 3, 4, 9, 1, 2, 3, 4], 1)]))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads /proc")
+@pytest.mark.usefixtures("native")
+@pytest.mark.parametrize("megabytes", [4, 6, 8])
+def test_what_memory_ran_out_on_can_be_forgotten(megabytes):
+    """Whatever of its last run was counted by then. In a process of its own, which has no memory left from others."""
+    found = subprocess.run([sys.executable, "-c", ENDS_WITHOUT_MEMORY, str(megabytes)], capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout, found.stderr) == (0, "[(9,)]\n", "")
 
 
 def test_the_native_form_is_the_one_that_is_used_and_refuses_what_it_does_not_know(native):

@@ -158,7 +158,8 @@ class Writer:
         (pattern,) = record.patterns
         try:
             excluded = tuple([each for each in record.excluded if self._algebra.overlap(pattern, each)])
-            core = Seq(pattern.items[1:-1]) if isinstance(pattern, Seq) and pattern.items[0] == pattern.items[-1] == ANYTHING else None
+            items = pattern.items if isinstance(pattern, Seq) else ()
+            core = Seq(items[1:-1]) if items[:1] == items[-1:] == (ANYTHING,) else None
             if len(excluded) > MOST_KEPT_APART and core and not any(self._algebra.overlap(core, each) for each in excluded):
                 return replace(record, patterns=(core,), excluded=())
         except PatternError:

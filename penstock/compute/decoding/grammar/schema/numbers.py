@@ -99,8 +99,9 @@ def binary(step: Fraction) -> Fraction:
 def written(wanted: Numbers) -> dict[str, Any]:
     """As llguidance reads it. Raises UnsupportedError for bounds and multiples that it would read as something else."""
     low, high = whole_bounds(wanted) if wanted.integer else real_bounds(wanted)
-    if any(isinstance(of, float) and of > 2 for of in wanted.multiples):
-        low, high = told_apart(low, high)
+    unit = unit_of(step_of(wanted) or Fraction(1))
+    if any(isinstance(of, float) and of > unit for of in wanted.multiples):
+        low, high = told_apart(low, high, int(EXACT * unit))
     if low is not None and high is not None and low > high:
         raise UnsupportedError(f"its bounds leave no number that has at most {DIGITS} digits")
     found: dict[str, Any] = {"type": "integer" if wanted.integer else "number"}
@@ -124,12 +125,18 @@ def written(wanted: Numbers) -> dict[str, Any]:
     return found
 
 
-def told_apart(low: Number | None, high: Number | None) -> tuple[Number, Number]:
-    """Bounds up to which integers are doubles: larger ones are rounded before they are divided by one. A quotient that is itself beyond is
-    whole, as by all steps of at most 2."""
-    low, high = -EXACT if low is None else max(low, -EXACT), EXACT if high is None else min(high, EXACT)
+def unit_of(step: Fraction) -> Fraction:
+    """The largest power of two that a step, which floating point holds exactly, is a multiple of. Up to 2^53 of these, multiples of a step
+    are doubles; larger ones are rounded before they are divided by one. A quotient that is itself beyond 2^53 is whole, as by all steps of
+    at most a unit."""
+    return Fraction(step.numerator & -step.numerator, step.denominator)
+
+
+def told_apart(low: Number | None, high: Number | None, most: int) -> tuple[Number, Number]:
+    """Bounds within `most`, up to which multiples are doubles."""
+    low, high = -most if low is None else max(low, -most), most if high is None else min(high, most)
     if low > high:
-        raise UnsupportedError(f"its bounds leave no multiples but those beyond {EXACT:,}, which are not told apart")
+        raise UnsupportedError(f"its bounds leave no multiples but those beyond {most:,}, which are not told apart")
     return low, high
 
 

@@ -117,7 +117,7 @@ def writable(text: str) -> str:
     if len(text) > MOST_NEEDED:
         raise UnsupportedError(f"{json.dumps(text[:40])[:-1]}... has {len(text):,} characters; at most {MOST_NEEDED:,} are written")
     if any(not any(low <= ord(char) <= high for low, high in chars.WRITABLE) for char in text):
-        raise UnsupportedError(f"{json.dumps(text)[:80]} has a control character, which is not written")
+        raise UnsupportedError(f"{json.dumps(text)[:80]} has a control character, or half of a surrogate pair, which is not written")
     return text
 
 

@@ -20,6 +20,7 @@ CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
     "not a pattern of any case": ({"type": "string", "not": {"pattern": "(?i)привет"}}, ["да"], ["ПРИВЕТ", "привет"]),
     "a pattern of any case in names": (
         {"type": "object", "patternProperties": {"(?i)^å": {"type": "integer"}}}, [{"å": 1}, {"b": "x"}], [{"Å": "x"}, {"\u212b": "x"}]),
+    "a text beside a pattern of none": ({"type": "string", "pattern": "^$", "not": {"enum": ["é"]}}, [""], ["é"]),
     "no letters of any case": ({"type": "string", "pattern": "(?i)^[^а-я]+$"}, ["abc"], ["ПРИВЕТ", "привет"]),
     "names by a pattern that is excluded twice": ({**UNSPOKEN, "not": {"not": X}}, [{}], [{"x": 1}, {"y": 1}]),
     "names by a pattern that is excluded twice, and by one that is not": (

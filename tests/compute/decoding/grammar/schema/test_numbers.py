@@ -109,11 +109,19 @@ def test_a_step_that_does_not_divide_all_its_multiples_as_doubles_is_refused(ste
 @given(st.integers(1, 99_999), st.integers(0, 4), st.integers(1, 10**9))
 def test_what_is_written_of_a_step_is_a_multiple_by_all_ways_of_counting(digits: int, places: int, count: int) -> None:
     step = float(f"{digits}e-{places}")
-    try:
-        value = written(Numbers(multiples=(step,)))["multipleOf"] * count
-    except UnsupportedError:
-        return
-    assert is_multiple(value, step) and float(value) / step == int(float(value) / step)
+    for integer in (False, True):
+        try:
+            found = written(Numbers(integer, multiples=(step,)))
+        except UnsupportedError:
+            continue
+        of = Fraction(str(found["multipleOf"]))
+        of *= of.denominator if integer else 1
+        most = found.get("maximum", 2**60)
+        for value in (of * count, most // of * of, (most - count) // of * of):
+            if value > most:
+                continue
+            read = float(value)  # rounds, as who reads the number does
+            assert read / step == int(read / step) and value % Fraction(str(step)) == 0
 
 
 @pytest.mark.parametrize(("multiple", "found"), [
@@ -129,11 +137,14 @@ def test_what_divided_as_doubles_is_infinite_is_no_multiple(value: int, step: fl
 
 @pytest.mark.parametrize(("wanted", "low", "high"), [
     (Numbers(True, multiples=(5.0,)), -(2**53), 2**53), (Numbers(True, Bound(3), None, (5.0,)), 3, 2**53),
-    (Numbers(False, None, Bound(7), (2.5,)), -(2**53), 7), (Numbers(True, None, Bound(10**17), (5.0, 2)), -(2**53), 2**53)])
-def test_multiples_of_a_double_above_2_are_bounded_by_what_doubles_tell_apart(wanted: Numbers, low: int, high: int) -> None:
+    (Numbers(False, None, Bound(7), (2.5,)), -(2**52), 7), (Numbers(True, None, Bound(10**17), (5.0, 2)), -(2**54), 2**54),
+    (Numbers(multiples=(1.5,)), -(2**52), 2**52), (Numbers(True, multiples=(1.5,)), -(2**53), 2**53),
+    (Numbers(multiples=(0.75,)), -(2**51), 2**51)])
+def test_multiples_of_a_double_are_bounded_by_what_doubles_tell_apart(wanted: Numbers, low: int, high: int) -> None:
     found = written(wanted)
     assert (found["minimum"], found["maximum"]) == (low, high)
-    assert all(not {"minimum", "maximum"} & written(Numbers(True, multiples=(step,))).keys() for step in (2.0, 0.5, 5))
+    assert all(not {"minimum", "maximum"} & written(Numbers(True, multiples=(step,))).keys() for step in (2.0, 4.0, 0.5, 5))
+    assert written(Numbers(multiples=(0.3,))) == {"type": "number", "multipleOf": 1.5}
     with pytest.raises(UnsupportedError, match="leave no multiples but those beyond"):
         written(Numbers(True, Bound(10**17), None, (5.0,)))
 
