@@ -3,7 +3,7 @@ import json as jsonlib
 import re
 import secrets
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from penstock.cli.live import Live
 from penstock.cli.options import option, takes
 from penstock.cli.progress import LoadingBar
 from penstock.core.config import EngineConfig
-from penstock.core.errors import UsageError
+from penstock.core.errors import PenstockError, UsageError
 from penstock.core.slo import NO_OBJECTIVES, SERVED
 
 REQUESTS = 100  # where neither --requests nor --duration is given
@@ -259,22 +259,28 @@ def headers_of(lines: Sequence[str]) -> dict[str, str]:
 
 
 def told(options: BenchOptions) -> dict[str, Any]:
-    """The options as a report repeats them: what was not given and what is secret is left out."""
+    """The options as a report repeats them, defaults included: what has no value and what is secret is left out."""
     return {name: value for name, value in asdict(options).items() if name not in SECRET and value not in (None, ())}
 
 
 def keep(options: BenchOptions, report: Any) -> None:
-    """Writes the files that were asked for."""
+    """Writes the files that were asked for. Raises PenstockError for those that cannot be written, when the others are."""
     from penstock.study.measure.keep import write
+    from penstock.study.measure.report.html import page
 
-    if options.save is not None:
-        write(options.save, jsonlib.dumps(report.as_json(), indent=1) + "\n")
-    if options.samples is not None:
-        write(options.samples, "".join(jsonlib.dumps(row(sample)) + "\n" for sample in report.result.samples))
-    if options.report is not None:
-        from penstock.study.measure.report.html import page
-
-        write(options.report, page(report))
+    files: tuple[tuple[str | None, Callable[[], str]], ...] = (
+        (options.save, lambda: jsonlib.dumps(report.as_json(), indent=1) + "\n"),
+        (options.samples, lambda: "".join(jsonlib.dumps(row(sample)) + "\n" for sample in report.result.samples)),
+        (options.report, lambda: page(report)))
+    failed = []
+    for path, text in files:
+        try:
+            if path is not None:
+                write(path, text())
+        except PenstockError as error:
+            failed.append(str(error))
+    if failed:
+        raise PenstockError("; ".join(failed))
 
 
 def row(sample: Any) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ class Live:
     def draw(self, driver: Any, extent: Any, now_s: float) -> None:
         """A `View` of study/measure/bench.py."""
         ended, sent = driver.ended, len(driver.samples)
-        shares = [len(ended) / extent.num_sessions] if extent.num_sessions else []
+        shares = [driver.num_sessions / extent.num_sessions] if extent.num_sessions else []
         shares += [now_s / extent.seconds] if extent.seconds else []
         full = round(BAR * min(1.0, max(shares, default=0.0)))
         recent = ended[-RECENT:]

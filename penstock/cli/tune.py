@@ -127,14 +127,26 @@ def traffic_of(options: TuneOptions, engine: EngineConfig) -> tuple[Any, bool]:
     else:
         named = f"replay:speed={speed}"
     searches = options.find_goodput or (options.arrivals is None and options.rate is None and speed is None)
+    check_search(options, searches)
     process, process_options = arrivals.TABLE.parse(named)
     made = process(process_options)
     if searches:
         made.at_rate(options.start_rate)
     seconds = DURATION if options.duration is None and options.requests is None else options.duration
-    return Traffic(
+    traffic = Traffic(
         dataset, made, Extent(options.requests, seconds), warmup_of(options.warmup, seconds), str(options.load_seed),
-        text_of(options, engine), further_fields(options.body)), searches
+        text_of(options, engine), further_fields(options.body))
+    if traffic.text and not traffic.is_made_up():
+        raise UsageError("--text is what made-up prompts are cut from, and this dataset brings its own: leave out --text")
+    return traffic, searches
+
+
+def check_search(options: TuneOptions, searches: bool) -> None:
+    """Raises UsageError for options of a search for a rate where there is none."""
+    for name in ("attain", "start_rate"):
+        if not searches and getattr(options, name) != getattr(TuneOptions(), name):
+            raise UsageError(f"--{name.replace('_', '-')} is for a search for the highest rate, and this traffic has a rate: leave "
+                             "it out, or give --find-goodput")
 
 
 def dataset_of(options: TuneOptions) -> tuple[Callable[..., Any], float | None]:

@@ -82,13 +82,13 @@ class Fitted:
             self.seq_s * work.num_seqs + self.logit_s * work.num_logits + self.read_s * read + self.pair_s * pairs)
 
     def of_rows(self, count: int) -> float:
-        """Beyond the last knot time grows as before it."""
+        """Beyond the last knot time grows as before it; before the first it is as there."""
         rows, seconds = self.rows, self.rows_s
         if len(rows) == 1:
             return seconds[0] * max(1.0, count / rows[0])
         at = min(max(bisect_right(rows, count), 1), len(rows) - 1)
         slope = (seconds[at] - seconds[at - 1]) / (rows[at] - rows[at - 1])
-        return max(seconds[at - 1] + slope * (count - rows[at - 1]), 0.0)
+        return seconds[at - 1] + slope * max(0, count - rows[at - 1])
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -100,8 +100,8 @@ class Fitted:
 def from_json(told: Mapping[str, Any]) -> Fitted:
     """Raises KeyError, TypeError or ValueError for what `as_json` did not make. An older one has no `extra`."""
     rows, rows_s = tuple([int(above_zero(count)) for count in told["rows"]]), tuple(map(amount, told["rows_s"]))
-    if not rows or len(rows) != len(rows_s) or list(rows) != sorted(set(rows)):
-        raise ValueError(f"{len(rows)} knots, which do not all rise, have {len(rows_s)} times")
+    if not rows or len(rows) != len(rows_s) or list(rows) != sorted(set(rows)) or list(rows_s) != sorted(rows_s):
+        raise ValueError(f"{len(rows)} knots, which must rise, have {len(rows_s)} times, which must not fall")
     windows = tuple([(None if window is None else int(above_zero(window)), int(above_zero(layers))) for window, layers in told["windows"]])
     if not windows or not any(rows_s):
         raise ValueError("no step takes time, or none sees anything")

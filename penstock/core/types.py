@@ -146,6 +146,11 @@ class Seq:
         """Seconds from its arrival to its first step; None before."""
         return None if self.first_scheduled_s is None else self.first_scheduled_s - self.arrival_s
 
+    @property
+    def prefilled_s(self) -> float | None:
+        """Seconds from its arrival to the end of the step that chose its first token; None before."""
+        return None if self.first_token_s is None else self.first_token_s - self.arrival_s
+
 
 @dataclass(frozen=True, slots=True)
 class SeqInfo:

@@ -37,7 +37,8 @@ ADVICE = "render the messages yourself, and give the text to generate"
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Rates are None where there was too little to tell. mfu and mbu need the machine's measured limits, and are None without."""
+    """`ttft_s`: until the step that chose the first token ended; answers that are searched for, or selected, are told at their end. Rates
+    are None where there was too little to tell. mfu and mbu need the machine's measured limits, and are None without."""
 
     ttft_s: float
     prefill_tokens_per_s: float | None
@@ -215,9 +216,6 @@ class LLM:
             on_delta(delta)
 
     def _take(self, output: Output, delta: Delta) -> None:
-        now = self._engine.clock.now()
-        if output.first_token_s is None:
-            output.first_token_s = now
         if delta.prompt_logprobs is not None:
             output.prompt_logprobs = [None if each is None else self._entries(each) for each in delta.prompt_logprobs]
         if delta.embedding is not None:
@@ -226,9 +224,9 @@ class LLM:
             self._extend(output.outputs[delta.index], delta)
         if delta.usage is not None:
             output.drafting = delta.usage.drafting
-            output.finished, output.finished_s = True, now
-            if delta.usage.queued_s is not None:
-                output.first_scheduled_s = output.arrival_s + delta.usage.queued_s
+            output.finished, output.finished_s = True, self._engine.clock.now()
+            output.first_scheduled_s = after(output.arrival_s, delta.usage.queued_s)
+            output.first_token_s = after(output.arrival_s, delta.usage.prefilled_s)
             output.num_cached_tokens = delta.usage.cached_tokens
             output.cache_creation_input_tokens = delta.usage.cache_creation_input_tokens
             output.cache_read_input_tokens = delta.usage.cache_read_input_tokens
@@ -260,11 +258,15 @@ class LLM:
             (output,) = self._run_all([request], on_delta)
         shares = shares_of(records, self.hardware, self._engine.facts.compute_type)
         first, last = output.first_token_s or began, output.finished_s or began
-        num_computed = len(request.token_ids) - output.num_cached_tokens
+        num_computed = max(1, len(request.token_ids) - output.num_cached_tokens)  # the last one always is
         num_decoded = sum(len(each.token_ids) for each in output.outputs) - len(output.outputs)
         return output, Timings(
             first - began, num_computed / (first - began) if first > began else None,
             num_decoded / (last - first) if num_decoded > 0 and last > first else None, shares.mfu, shares.mbu)
+
+
+def after(begin_s: float, seconds: float | None) -> float | None:
+    return None if seconds is None else begin_s + seconds
 
 
 def check_given_up(requests: Sequence[Request], outputs: Mapping[str, Output]) -> None:

@@ -95,7 +95,7 @@ def subject(built: Built, loop: Loop, served_name: str | None) -> Subject:
     about = {
         "model": served_name or config.model, "version": penstock.__version__, "backend": config.backend, "dtype": config.dtype,
         "quant": config.quant, "propose": config.propose, "parameters": built.spec.num_parameters(), "weight_bytes": built.weight_bytes,
-        "kv_bytes_per_token": built.kv_bytes_per_token, "max_model_len": config.max_model_len, "max_num_seqs": config.max_num_seqs}
+        "max_model_len": config.max_model_len}
     compute_type = built.engine.facts.compute_type
     return Subject(loop, built.engine.clock, built.hardware, compute_type, config.block_size, about)
 

@@ -274,9 +274,11 @@ def test_a_search_ends_where_no_answer_is_streamed(penstock: Command, served: An
 
 def test_a_file_that_cannot_be_written(penstock: Command, served: Any, tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{served.server_port}"
+    page = tmp_path / "a.html"
     words = ["bench", url, "--requests", "2", "--dataset", "synthetic:input=8,output=1", "--save", "/dev/full", "--json"]
-    status, out, err = penstock(words)
-    assert status == 1 and "cannot write" in err and json.loads(out)["requests"]["sent"] == 2, "what was measured is told all the same"
+    status, out, err = penstock([*words, "--samples", "/proc/none", "--report", str(page)])
+    assert status == 1 and json.loads(out)["requests"]["sent"] == 2, "what was measured is told all the same"
+    assert "cannot write /dev/full: No space left on device; cannot write /proc/none: " in err and "</html>" in page.read_text()
 
 
 def test_files_that_cannot_be_are_refused_before_anything_is_measured(penstock: Command, tmp_path: Path) -> None:

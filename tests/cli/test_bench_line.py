@@ -16,10 +16,11 @@ def test_the_live_line(monkeypatch: pytest.MonkeyPatch) -> None:
                  Sample(2, 0.0, error="y", status=429)]
         samples = [*ended, Sample(3, 0.0)]
         num_answered, num_refused, num_tokens = 1, 1, 50_000  # of a long run, of which the last are shown
+        num_sessions = 2
 
     out = io.StringIO()
     with Live(out) as live:
-        live.draw(Driver(), Extent(6), 2.0)
+        live.draw(Driver(), Extent(4), 2.0)
     line = out.getvalue()
     assert "1 answered, 1 in flight, 2 s  1 refused  1 failed" in line and "TTFT p50 100 p99 100 ms" in line and "25,000 tokens/s" in line
     assert line.startswith("\r\x1b[K████████········")
@@ -38,7 +39,7 @@ def test_what_is_said_stands_in_place_of_the_line(monkeypatch: pytest.MonkeyPatc
     class Driver:
         ended: list[Sample] = []
         samples = ended
-        num_answered = num_refused = num_tokens = 0
+        num_answered = num_refused = num_tokens = num_sessions = 0
 
     out = io.StringIO()
     with Live(out) as live:

@@ -36,6 +36,8 @@ AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(f"2023-11-16 18:17
     ([*SLO, "--rate", "1", "--levers", "propose,draft_control"], "propose: prompts are random tokens, which say nothing about drafts"),
     ([*SLO, "--rate", "1", "--levers", "draft_control"], "draft_control: it has no effect without propose"),
     ([*SLO, "--find-goodput", "--arrivals", "closed"], "in a closed loop the server sets the rate"),
+    ([*SLO, "--rate", "1", "--attain", "0.5"], "--attain is for a search for the highest rate, and this traffic has a rate"),
+    ([*SLO, "--rate", "1", "--start-rate", "2"], "--start-rate is for a search for the highest rate"),
     ([*SLO, "--dataset", "nothing"], "unknown dataset 'nothing'"), ([*SLO, "--body", "["], "--body is not JSON"),
     ([*SLO, "--text", "nowhere.txt"], "--text: cannot read nowhere.txt"),
     (["llama-2-7b", *SLO], "a search runs the model, but of 'llama-2-7b' only the config is known"),
@@ -52,6 +54,13 @@ def test_traffic_and_a_dataset_exclude_each_other(penstock: Command, tmp_path: P
     assert status == 2 and "both say what is asked" in err
     status, _, err = penstock(["tune", *SLO, "--traffic", trace, "--arrivals", "poisson"])
     assert status == 2 and "--arrivals says when" in err
+
+
+def test_a_text_is_none_for_prompts_that_are_read(penstock: Command, tmp_path: Path) -> None:
+    asked, output = tmp_path / "asked.jsonl", str(tmp_path / "tuned.toml")
+    asked.write_text('{"prompt": "a fox", "max_tokens": 2}\n')
+    status, _, err = penstock(["tune", *SLO, "--rate", "1", "--dataset", f"jsonl:path={asked}", "--text", __file__, "--output", output])
+    assert status == 2 and "--text is what made-up prompts are cut from, and this dataset brings its own" in err
 
 
 def test_a_trace_brings_its_rate_and_other_traffic_searches_for_one(tmp_path: Path) -> None:

@@ -55,6 +55,11 @@ def test_more_rows_never_take_less_and_go_on_as_they_came():
     assert slope == pytest.approx((found.rows_s[-1] - found.rows_s[-2]) / (found.rows[-1] - found.rows[-2]))
 
 
+@pytest.mark.parametrize("knots", [((8, 64), (0.004, 0.06)), ((8,), (0.004,))])
+def test_fewer_rows_than_were_timed_take_as_long_as_the_fewest(knots):
+    assert [Fitted(*knots, 0.0, 0.0, 0.0, 0.0).of_rows(rows) for rows in (1, 7, 8)] == [0.004] * 3
+
+
 def test_one_timed_step_is_enough_and_none_is_not():
     found = fit([Timed(StepWork(((4, 4),), 1), 0.5)])
     assert found.seconds(StepWork(((4, 4),), 1)) == pytest.approx(0.5)
@@ -74,8 +79,9 @@ def test_what_is_written_is_read_again():
     older = TRUE.as_json()
     del older["extra"]
     assert from_json(older) == TRUE
-    with pytest.raises(ValueError, match="knots"):
-        from_json({**TRUE.as_json(), "rows": [1]})
+    for wrong in ({"rows": [1]}, {"rows": [1, 8, 8, 512]}, {"rows_s": [0.004, 0.0045, 0.08, 0.012]}):
+        with pytest.raises(ValueError, match="knots"):
+            from_json({**TRUE.as_json(), **wrong})
 
 
 @settings(max_examples=80, deadline=None)

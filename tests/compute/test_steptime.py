@@ -88,6 +88,13 @@ def test_codes_are_fewer_bytes_and_slower_to_read() -> None:
     assert rounded.told(PROMPT).compute < timer(part, bits=8).told(PROMPT).compute
 
 
+def test_codes_of_other_bits_are_unpacked_as_those_that_are_known() -> None:
+    """GGUF's Q5 and Q6 types have six bits, which no part's figures tell of."""
+    part = dataclasses.replace(PART, efficiency=dataclasses.replace(EVERYTHING, codes8=0.5, codes4=0.25))
+    told = {bits: timer(part, bits=bits).told(DECODE).weights / timer(bits=bits).told(DECODE).weights for bits in (8, 6, 4, 3)}
+    assert told == pytest.approx({8: 2, 6: 2, 4: 4, 3: 4}, rel=0.01)
+
+
 def test_codes_may_meet_rows_of_fixed_point() -> None:
     """Where integers of 16 bits are faster than what the rows are; products without codes stay what they were."""
     part = dataclasses.replace(

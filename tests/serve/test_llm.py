@@ -76,6 +76,29 @@ def test_all_times_are_told_in_order(llm: LLM) -> None:
         assert None not in times and times == sorted(times, key=float), times  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("more", [{"n": 2, "best_of": 3}, {"n": 2, "beam_width": 3, "temperature": 0}])
+def test_rates_of_answers_that_are_told_at_the_end_are_those_of_their_steps(
+        llm: LLM, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, ends = llm._engine, []
+    step = engine.step
+
+    def timed() -> Any:
+        deltas = step()
+        ends.append(engine.clock.now())
+        return deltas
+
+    monkeypatch.setattr(engine, "step", timed)
+    output, timings = llm.complete("a hill", SamplingParams(max_tokens=5, ignore_eos=True, **more))
+    assert output.first_token_s is not None and output.first_token_s <= ends[0] < ends[-1] <= (output.finished_s or 0.0)
+    assert timings.decode_tokens_per_s is not None and timings.decode_tokens_per_s <= 8 / (ends[-1] - ends[0])
+
+
+def test_of_a_prompt_that_is_cached_whole_one_token_is_computed(llm: LLM) -> None:
+    for _ in range(2):
+        output, timings = llm.complete({"prompt_token_ids": [7] * 32}, SHORT)
+    assert output.num_cached_tokens == 32 and (timings.prefill_tokens_per_s or 0) > 0
+
+
 def test_threads_take_turns(llm: LLM) -> None:
     prompts = [f"story {number}" for number in range(6)]
     alone = [llm.generate(prompt, SHORT)[0].outputs[0].token_ids for prompt in prompts]

@@ -67,6 +67,7 @@ class PackedCache:
         path = self._path(made)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            path.unlink(missing_ok=True)  # a good file would have been found
             if not self._make_room(len(content)):
                 log.warning("%s: %s has no room for %d bytes, if no more than %d are kept and %d stay free", UNKEPT, self.folder,
                             len(content), self.max_bytes, SPARE_BYTES)

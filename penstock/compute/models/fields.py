@@ -30,7 +30,8 @@ HARMLESS = frozenset((
 ))
 MISSING = object()
 MOST = (1 << 31) - 1  # of a size, as everywhere in the field
-MOST_LAYERS = 4096
+# Of layers, and of a layer's experts: each has tensors of its own, whose names are written out.
+MOST_NAMED = dict.fromkeys(("num_hidden_layers", "num_experts", "num_local_experts", "n_routed_experts"), 4096)
 
 
 class Fields:
@@ -61,7 +62,7 @@ class Fields:
         value = self._given(name, default)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise self.wrong(name, f"a whole number of at least {least}")
-        if value > (most := MOST_LAYERS if name == "num_hidden_layers" else MOST):
+        if value > (most := MOST_NAMED.get(name, MOST)):
             raise self.wrong(name, f"at most {most}")
         return value
 

@@ -26,7 +26,7 @@ class QuantScheme(Protocol):
         ...
 
     def bits_per_weight(self) -> float | None:
-        """Of the matrices between the tables, with their scales. None: as the checkpoint has them."""
+        """Of the matrices between the tables, with the scales of groups but without those of rows. None: as the checkpoint has them."""
         ...
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from penstock.compute.arrays import Array
 from penstock.compute.backends.contract import NO_COPIES, Backend, Batch
+from penstock.core.modelspec import ModelSpec
 
 TEXT = (
     "The ferry left at ten past six, two minutes after the rain had stopped. Nobody on board knew that the bridge was closed, and so "
@@ -38,9 +39,9 @@ def rounding_drift(backend: Backend, loaded: Any, tokens: list[int]) -> Drift:
     return Drift(float(kl.mean()), int((exact.argmax(axis=1) == rounded.argmax(axis=1)).sum()), len(exact))
 
 
-def num_tokens(num_parameters: int, num_slots: int) -> int:
-    """As many as a model of this size takes in well under a second, and its KV cache holds."""
-    return min(MAX_TOKENS, max(MIN_TOKENS, WEIGHTS // num_parameters), num_slots)
+def num_tokens(spec: ModelSpec, num_slots: int) -> int:
+    """As many as a model of this size takes in well under a second, and its context and its KV cache hold."""
+    return min(MAX_TOKENS, max(MIN_TOKENS, WEIGHTS // spec.num_parameters()), spec.max_position, num_slots)
 
 
 def batch_of(tokens: list[int], block_size: int, exact: bool) -> Batch:

@@ -78,8 +78,9 @@ class Efficiency:
         return between(shares, rows) if shares else 0.0
 
     def unpacking(self, bits: int | None) -> float:
-        """Of `memory`; `bits`: of codes that are unpacked, None for numbers that are multiplied as they are."""
-        return {8: self.codes8, 4: self.codes4}[bits] if bits is not None else 1.0
+        """Of `memory`; `bits`: of codes that are unpacked, None for numbers that are multiplied as they are. Of codes between 4 and 8 bits
+        nobody tells: they are taken for 8."""
+        return 1.0 if bits is None else self.codes8 if bits > 4 else self.codes4
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,8 +204,8 @@ class Metrics:
 
 def _gauge_families(now: Gauges) -> Iterator[Metric]:
     rows = (
-        ("num_requests_running", "Requests with a place in the batch.", now.num_running),
-        ("num_requests_waiting", "Requests in the queue.", now.num_waiting),
+        ("num_requests_running", "Sequences with a place in the batch: each answer of a request is one.", now.num_running),
+        ("num_requests_waiting", "Sequences in the queue.", now.num_waiting),
         ("kv_cache_usage_ratio", "Share of KV blocks held by live sequences.", now.kv_blocks_used / max(1, now.kv_blocks_total)),
         ("kv_cache_blocks", "KV blocks.", now.kv_blocks_total),
         ("kv_cache_blocks_reusable", "KV blocks that hold only reusable prefixes.", now.kv_blocks_cached),

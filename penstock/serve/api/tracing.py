@@ -26,6 +26,7 @@ OPERATIONS = {
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 PROTOCOL = "http/protobuf"
+DISABLED = "OTEL_SDK_DISABLED"
 EXPORTER, OTLP = "OTEL_TRACES_EXPORTER", "otlp"
 PATH = "/v1/traces"
 CLOSE_S = 3.0
@@ -124,7 +125,7 @@ class Tracing:
             cached = {"read": usage.cached_tokens, "write": usage.cache_creation_input_tokens}
             trail.span.set_attributes({f"gen_ai.usage.cache_{kind}.input_tokens": num for kind, num in cached.items() if num})
             if usage.queued_s is not None:
-                self._children(trail, trail.began_ns + round(usage.queued_s * 1e9))
+                self._children(trail, usage.queued_s, usage.prefilled_s)
 
     def end(self, trail: Trail, request_id: str, error: BaseException | None) -> None:
         """The request is answered, or has failed, or nobody waits for it any more (GeneratorExit)."""
@@ -145,14 +146,15 @@ class Tracing:
             span.set_status(self._trace.Status(self._trace.StatusCode.ERROR, words))
         span.end()
 
-    def _children(self, trail: Trail, scheduled_ns: int) -> None:
-        """Queue until the first step, prefill until the first token, decode until now; without a token there is no decode."""
+    def _children(self, trail: Trail, queued_s: float, prefilled_s: float | None) -> None:
+        """Queue until the first step, prefill until the first token is chosen, which a search tells much later, decode until now; without a
+        token there is no decode."""
         now = time.time_ns()
-        first = now if trail.first_ns is None else trail.first_ns
-        scheduled = min(scheduled_ns, first)
+        first = now if prefilled_s is None else min(now, trail.began_ns + round(prefilled_s * 1e9))
+        scheduled = min(first, trail.began_ns + round(queued_s * 1e9))
         parent = self._trace.set_span_in_context(trail.span)
         parts = (("queue", trail.began_ns, scheduled), ("prefill", scheduled, first), ("decode", first, now))
-        for name, began, ended in parts if trail.first_ns is not None else parts[:2]:
+        for name, began, ended in parts if prefilled_s is not None else parts[:2]:
             self._tracer.start_span(name, parent, start_time=began).end(ended)
 
 
@@ -263,10 +265,13 @@ def open_tracing(endpoint: str | None, environ: Mapping[str, str], model: str) -
 
     Raises UsageError when they are asked for and cannot be had.
     """
-    off = environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or environ.get(EXPORTER) == "none"
+    disabled = environ.get(DISABLED, "").strip().lower() == "true"
+    off = disabled or environ.get(EXPORTER) == "none"
     asked = next((name for name in ENDPOINTS if environ.get(name)), None) if not off else None
     if endpoint is None and asked is None:
         return None
+    if disabled:
+        raise UsageError(f"--otlp-endpoint {endpoint} asks for traces, which {DISABLED} = {environ[DISABLED]} forbids; leave one out")
     source = f"--otlp-endpoint {endpoint}" if endpoint is not None else f"{asked} = {environ.get(asked or '')}"
     if endpoint is None and not is_http(environ[asked or ""]):
         raise UsageError(f"{source} is not a URL; give one like http://localhost:4318")

@@ -302,7 +302,7 @@ def make_drafter(config: EngineConfig, host: EngineHost, loaded: Any, clock: Clo
 
 def drift_tokens(tokenizer: Tokenizer, spec: ModelSpec, layout: KVLayout) -> list[int]:
     """The beginning of a built-in text, short enough to be computed in well under a second."""
-    return tokenizer.encode(drift.TEXT)[: drift.num_tokens(spec.num_parameters(), layout.num_blocks * layout.block_size)]
+    return tokenizer.encode(drift.TEXT)[: drift.num_tokens(spec, layout.num_blocks * layout.block_size)]
 
 
 def make_scheduler(config: EngineConfig, num_blocks: int, clock: Clock, timer: StepTimer | None = None) -> Scheduler:

@@ -175,8 +175,7 @@ class Engine:
                 self._held_since_s = began
             return None
         self._let_go(began)
-        if self._queued:
-            self._report_queue()
+        queued_s = self._take_begun(plan) if self._queued else ()
         self._num_served = len(self._answers) - len(self._queued)
         if self._watch is not None:
             self._watch.on_plan(plan, self._scheduler)
@@ -189,6 +188,8 @@ class Engine:
         num_preempted = counters.preemptions - num_preempted
         record = self._record(census, result, began, drafting, num_preempted)
         try:
+            for seconds in queued_s:
+                self._listener.on_queue(seconds)
             self._listener.on_step(record)
         except Exception:  # figures about answers are no reason to give none
             log.exception("the metrics of step %d are lost", record.step_id)
@@ -273,10 +274,10 @@ class Engine:
         self._num_unseeded += 1
         return mixed(seed_of(self.facts.seed, self._num_unseeded))  # else answer 1 of a request would be answer 0 of the next
 
-    def _report_queue(self) -> None:
-        for request_id, seq in [item for item in self._queued.items() if item[1].first_scheduled_s is not None]:
-            del self._queued[request_id]
-            self._listener.on_queue((seq.first_scheduled_s or 0.0) - seq.arrival_s)
+    def _take_begun(self, plan: StepPlan) -> list[float]:
+        """How long those requests have waited whose first step it is."""
+        new = [self._desk.owners[planned.seq_id].request_id for planned in plan.seqs if planned.new is not None]
+        return [seq.queued_s or 0.0 for request_id in new if (seq := self._queued.pop(request_id, None)) is not None]
 
     def _collect(self, outputs: list[SeqOutput]) -> tuple[list[tuple[str, Delta]], Drafting]:
         """The deltas of a step's outputs, each with its request's id, and the outcome of the step's drafts; only drafts that are in an
@@ -291,19 +292,23 @@ class Engine:
                 deltas.append((owner.request_id, delta))
             if output.check is not None:
                 tally.add(output.check, 0 if delta is None else len(delta.token_ids))
-        for answer in self._desk.due:
-            deltas += [(answer.request.request_id, delta) for delta in answer.settle()]
-            if answer.done:
-                self._close(answer, deltas)
-        self._desk.due.clear()
+        if self._desk.due:
+            self._settle(deltas)
         return deltas, tally.total()
 
-    def _close(self, answer: Answer, deltas: list[tuple[str, Delta]]) -> None:
-        """The last delta of a request says that it is done, and tells the usage."""
-        request_id = answer.request.request_id
-        self._answers.pop(request_id, None)
-        at = max([at for at, (name, _) in enumerate(deltas) if name == request_id])
-        deltas[at] = (request_id, replace(deltas[at][1], done=True, usage=answer.usage()))
+    def _settle(self, deltas: list[tuple[str, Delta]]) -> None:
+        """Adds what answers have to say at a step's end. The last delta of a request says that it is done, and tells the usage."""
+        last = {request_id: at for at, (request_id, _) in enumerate(deltas)}
+        for answer in self._desk.due:
+            request_id = answer.request.request_id
+            for delta in answer.settle():
+                last[request_id] = len(deltas)
+                deltas.append((request_id, delta))
+            if answer.done:
+                self._answers.pop(request_id, None)
+                at = last[request_id]
+                deltas[at] = (request_id, replace(deltas[at][1], done=True, usage=answer.usage()))
+        self._desk.due.clear()
 
     def _record(self, census: "Census", result: StepResult, began: float, drafting: Drafting, num_preempted: int) -> StepRecord:
         scheduler = self._scheduler

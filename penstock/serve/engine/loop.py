@@ -160,7 +160,7 @@ class Loop:
             self._abort(request_id)
 
     def _abort(self, request_id: str) -> None:
-        self._mailboxes.pop(request_id, None)
+        self._deliver([(request_id, RequestError("the request was aborted", status=503, code="aborted"))])
         self._engine.abort(request_id)
         self._gauges = self._engine.gauges()
 
@@ -253,14 +253,14 @@ class Loop:
         with self._wake:
             self._ended = True
         self._send_out()
-        self._obey_adds_only()
+        self._obey_late()
         self._deliver([(request_id, RequestError(reason, status=503, code="engine_unavailable")) for request_id in self._mailboxes])
         try:
             self._engine.clear()
         except BaseException:
             log.exception("what the requests held could not be freed")
 
-    def _obey_adds_only(self) -> None:
+    def _obey_late(self) -> None:
         """Commands that came too late still need an answer."""
         while self._commands:
             try:

@@ -15,6 +15,6 @@ class Repeats:
         self.num_tokens = 0  # of prompts that stand in blocks with which an earlier prompt began, too
 
     def add(self, token_ids: Sequence[int], salt: str) -> None:
-        keys = block_keys(salt, token_ids[:-1], self._block_size)  # a prompt's last token is always computed
+        keys = block_keys(salt, token_ids, self._block_size)
         self.num_tokens += self._seen.num_leading(keys) * self._block_size
         self._seen.note(keys)

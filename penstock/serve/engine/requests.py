@@ -64,6 +64,7 @@ class Usage:
     cache_read_input_tokens: int = 0
     drafting: Drafting = NO_DRAFTS
     queued_s: float | None = field(default=None, compare=False)  # until its first step
+    prefilled_s: float | None = field(default=None, compare=False)  # until the end of the step that chose its first token
 
 
 @message
@@ -122,7 +123,7 @@ class EngineClient(Protocol):
         ...
 
     def abort(self, request_id: str) -> None:
-        """Frees what the request holds within one step; unknown ids are ignored."""
+        """Frees what the request holds within one step, and ends its deltas with RequestError; unknown ids are ignored."""
         ...
 
     def health(self) -> Health: ...

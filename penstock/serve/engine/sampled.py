@@ -89,7 +89,7 @@ class Sampled:
         return Usage(
             len(self.request.token_ids), sum(voice.choice.num_tokens for voice in self._voices), first.num_cached,
             first.num_mark_created, first.num_mark_read, together(voice.drafting() for voice in self._voices),
-            first.queued_s)
+            first.queued_s, first.prefilled_s)
 
     def begin(self) -> None:
         """The prompt is computed: the other answers share its keys and values, and compute its last token for themselves."""

@@ -77,7 +77,7 @@ class Searched:
         first = self._first
         return Usage(
             len(self.request.token_ids), self._num_tokens, first.num_cached, first.num_mark_created, first.num_mark_read,
-            queued_s=first.queued_s)
+            queued_s=first.queued_s, prefilled_s=first.prefilled_s)
 
     def _go_on(self, forks: Any, paths: Any) -> None:
         """A parent continues as the first of its children, after the others were made from it: first of hypotheses that have no children,

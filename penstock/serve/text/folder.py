@@ -1,17 +1,19 @@
 """Reads a tokenizer from a folder in Hugging Face layout: tokenizer.json and the small files around it."""
-import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import tokenizers
 
+from penstock.compute.models.load.objects import object_if_there
 from penstock.core.errors import ModelError
 from penstock.serve.text.facts import TokenizerFacts
 from penstock.serve.text.harmony import CALL, RETURN
 
 ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")  # of an added token
+SURROGATE = re.compile("[\ud800-\udfff]")  # no character
 OTHER_FORMATS = ("tokenizer.model", "tekken.json", "vocab.json", "vocab.txt", "spiece.model")
 
 
@@ -28,27 +30,25 @@ def read_folder(folder: Path) -> tuple[tokenizers.Tokenizer, TokenizerFacts]:
 
 def read_backend(folder: Path) -> tokenizers.Tokenizer:
     path = folder / "tokenizer.json"
-    if not path.is_file():
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
         others = [name for name in OTHER_FORMATS if (folder / name).is_file()]
         found = f"; it has {' and '.join(others)}, which is not read: save the tokenizer as tokenizer.json" if others else ""
-        raise ModelError(f"{folder} has no tokenizer.json{found}")
+        raise ModelError(f"{folder} has no tokenizer.json{found}") from None
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror}") from None
     try:
-        return tokenizers.Tokenizer.from_buffer(path.read_bytes())
-    except Exception as error:  # the package raises bare Exceptions
+        return tokenizers.Tokenizer.from_buffer(content)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the package raises bare Exceptions, and panics, which are none
         raise ModelError(f"{path} is not a tokenizer that the tokenizers package can read: {error}") from None
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in the file; {} when there is no file."""
-    if not path.is_file():
-        return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ModelError(f"{path} is not JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise ModelError(f"{path} is JSON, but not an object in braces")
-    return content
+    return object_if_there(path) or {}
 
 
 def special_tokens(config: Mapping[str, Any], path: Path) -> dict[str, str]:
@@ -64,7 +64,7 @@ def special_tokens(config: Mapping[str, Any], path: Path) -> dict[str, str]:
 def content_of(token: Any, where: str) -> str:
     """A token is written as its string, or as an object with its string as `content`."""
     content = token.get("content") if isinstance(token, dict) else token
-    if not isinstance(content, str):
+    if not isinstance(content, str) or SURROGATE.search(content):
         raise ModelError(f"{where} is {token!r}, not a token")
     return content
 
@@ -73,12 +73,14 @@ def add_missing_tokens(backend: tokenizers.Tokenizer, config: Mapping[str, Any],
     """Adds what tokenizer_config.json lists and tokenizer.json lacks, in the order in which transformers does."""
     present = {repr(token) for token in backend.get_added_tokens_decoder().values()}
     listed = config.get("added_tokens_decoder") or {}
-    if not isinstance(listed, dict) or not all(str(key).isdigit() for key in listed):
+    if not isinstance(listed, dict) or not all(key.isdecimal() for key in listed):
         raise ModelError(f"{path}: added_tokens_decoder must map token ids to tokens")
     entries = [added_token(listed[key], f"{path}: added token {key}", special=False) for key in sorted(listed, key=int)]
     missing = [token for token in entries if repr(token) not in present]
     known = {token.content for token in backend.get_added_tokens_decoder().values()} | {token.content for token in missing}
-    extra = config.get("extra_special_tokens") or config.get("additional_special_tokens") or ()
+    extra = config.get("extra_special_tokens") or config.get("additional_special_tokens") or []
+    if not isinstance(extra, (list, dict)):
+        raise ModelError(f"{path}: the extra special tokens are {extra!r}, not a list of tokens or tokens by name")
     named = [config[role] for role in special_tokens(config, path) if role in config]
     for entry in (*named, *(extra.values() if isinstance(extra, dict) else extra)):
         token = added_token(entry, f"{path}: special token", special=True)

@@ -105,11 +105,11 @@ def add_special_tokens(backend: tokenizers.Tokenizer, metadata: Metadata, roles:
         if given and found is None:
             raise ModelError(f"{metadata.where} says {key} true, but has no tokenizer.ggml.{role}_token_id")
         ends.append(found if (default if given is None else given) else None)
-    named = {found: backend.id_to_token(found) for found in ends if found is not None}
-    bos, eos = ([] if found is None else [named[found]] for found in ends)
-    if named:
+    bos, eos = ([] if found is None else [str(found)] for found in ends)  # names: a spelling might mean more in a template
+    if bos or eos:
         backend.post_processor = processors.TemplateProcessing(
-            single=[*bos, "$A", *eos], pair=[*bos, "$A", *eos, *bos, "$B", *eos], special_tokens=[(text, i) for i, text in named.items()])
+            single=[*bos, "$A", *eos], pair=[*bos, "$A", *eos, *bos, "$B", *eos],
+            special_tokens=[(name, int(name)) for name in {*bos, *eos}])
 
 
 def chat_templates(metadata: Metadata) -> dict[str, str]:

@@ -71,11 +71,8 @@ def build(metadata: Metadata, vocab: Vocab) -> tuple[tokenizers.Tokenizer, bool]
     if name not in CUTS:
         raise ModelError(f"{metadata.where} cuts words in the unknown way {name!r:.60} ({PRE}); known: {', '.join(CUTS)}")
     cut = CUTS[name]
-    pairs = [merge_of(text, metadata) for text in metadata.texts("tokenizer.ggml.merges")]
-    try:
-        backend = tokenizers.Tokenizer(models.BPE(vocab.by_spelling, pairs, ignore_merges=cut.ignore_merges))
-    except Exception as error:  # the package raises bare Exceptions
-        raise ModelError(f"{metadata.where} has merges that do not fit its tokens: {error}") from None
+    pairs = [merge_of(text, vocab, metadata.where) for text in metadata.texts("tokenizer.ggml.merges")]
+    backend = tokenizers.Tokenizer(models.BPE(vocab.by_spelling, pairs, ignore_merges=cut.ignore_merges))
     if cut.nfc:
         backend.normalizer = normalizers.NFC()
     steps: list[Any] = [pre_tokenizers.Digits(individual_digits=True)] if cut.digits else []
@@ -99,9 +96,13 @@ def assumed(metadata: Metadata, vocab: Vocab) -> str:
     return name
 
 
-def merge_of(text: str, metadata: Metadata) -> tuple[str, str]:
-    """`a b` -> (a, b); spaces within are written as other characters. Raises ModelError."""
+def merge_of(text: str, vocab: Vocab, where: str) -> tuple[str, str]:
+    """`a b` -> (a, b); spaces within are written as other characters. Raises ModelError unless these are tokens, and ab is one."""
     at = text.find(" ", 1)
     if at < 0 or at + 1 == len(text):
-        raise ModelError(f"{metadata.where} has a merge {text!r:.60}, which is not two tokens with a space between them")
-    return text[:at], text[at + 1 :]
+        raise ModelError(f"{where} has a merge {text!r:.60}, which is not two tokens with a space between them")
+    left, right = text[:at], text[at + 1 :]
+    for token in (left, right, left + right):
+        if token not in vocab.by_spelling:
+            raise ModelError(f"{where} has a merge {text!r:.60}, but no token {token!r:.60}")
+    return left, right

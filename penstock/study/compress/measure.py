@@ -15,8 +15,8 @@ FACTORS = tuple(2 ** (i / 6) for i in range(-6, 10))  # that logits may be scale
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """On the target's greedy outputs, by place in a draft. `right`: the share of places where the first guess is the target's choice, the
-    draft before it being right; `accepted`: where it and all before it are."""
+    """On the target's greedy outputs, by place in a draft. `right`: the share of places where the first guess is the target's choice when
+    the tokens before it are; `accepted`: where it and all guesses before it are."""
 
     right: tuple[float, ...]
     accepted: tuple[float, ...]
@@ -92,8 +92,8 @@ def hits(target: Target, heads: Heads, batch: Windows) -> Iterator[tuple[Tensor,
 @torch.no_grad()
 def calibrate(target: Target, heads: Heads, batches: list[Windows]) -> None:
     """Scales the last norms so that a head is as sure of its guesses as it is right about the target's first choice: temperature scaling
-    (Guo et al. 2017, arXiv:1706.04599), by the factor of lowest cross-entropy."""
-    costs = {name: torch.zeros(len(FACTORS)) for name in heads.last_norms}
+    (Guo et al. 2017, arXiv:1706.04599), by the factor of lowest cross-entropy. One for places that no answer reaches stays as it is."""
+    costs: dict[str, Tensor] = {}
     for batch in batches:
         states = target.states(batch.tokens)
         paired = pair(target, batch, states, torch.zeros(batch.tokens.shape, dtype=torch.bool))
@@ -102,7 +102,7 @@ def calibrate(target: Target, heads: Heads, batches: list[Windows]) -> None:
             hidden, rows = paired.of(guess)
             if not len(rows):
                 break
-            costs[name] += torch.stack([
+            costs[name] = costs.get(name, torch.zeros(len(FACTORS))) + torch.stack([
                 F.cross_entropy(target.logits(hidden * factor), chosen[rows], reduction="sum") for factor in FACTORS])
     for name, cost in costs.items():
         weight, offset = heads.parameters[name], target.spec.norm_offset

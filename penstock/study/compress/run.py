@@ -1,11 +1,13 @@
 """`penstock train-heads` from names to a file: loads the model twice (as it is served, and on torch), trains, saves."""
+import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from penstock.core.config import EngineConfig
 from penstock.core.errors import UsageError
@@ -72,9 +74,10 @@ def learn(job: Job, spec: ModelSpec, make: Callable[[Target, int], Any], say: Ca
     target, sizes = Target.load(job.model), job.sizes
     longest = min(sizes.longest, spec.max_position - sizes.output)
     sizes = replace(sizes, longest=longest, part=LOGITS // spec.vocab_size)
-    heads = make(target, job.seed)
+    heads, seed = make(target, job.seed), job.seed
     if job.begin is not None:
         read(Place(job.begin, job.kind, spec, job.model), heads.program, heads.parameters)
+        seed = going_on(job.seed, heads.parameters)
     own = sum(weight.numel() for weight in heads.parameters.values())
     say(f"{own:,} parameters of its own; {sum(map(len, job.texts)):,} characters to train on, {sum(map(len, job.held_out)):,} held out")
     say(f"generating answers of {job.model} to train and measure on")
@@ -82,7 +85,7 @@ def learn(job: Job, spec: ModelSpec, make: Callable[[Target, int], Any], say: Ca
     tokenizer = llm.get_tokenizer()
     few = replace(sizes, batch=sizes.few)
     measured = Answers(llm, Beginnings(job.held_out, tokenizer, seed=0, name=job.measured_on), few, seed=0, watch=watch)
-    lessons = Lessons(Answers(llm, Beginnings(job.texts, tokenizer, job.seed), sizes, job.seed, watch),
+    lessons = Lessons(Answers(llm, Beginnings(job.texts, tokenizer, seed), sizes, seed, watch),
                       [part for _ in range(MEASURED) for part in measured.draw()], job.length)
 
     def save() -> Path:
@@ -91,6 +94,14 @@ def learn(job: Job, spec: ModelSpec, make: Callable[[Target, int], Any], say: Ca
     trained = train(target, heads, lessons, save, say)
     say(told(trained.agreement))
     return Result(save(), own, trained)
+
+
+def going_on(seed: int, learned: Mapping[str, Tensor]) -> int:
+    """The seed for the choice of text with which heads go on: what they were trained on was chosen with another."""
+    digest = hashlib.blake2b(seed.to_bytes(8, "little"), digest_size=8)
+    for weight in learned.values():
+        digest.update(weight.detach().numpy().tobytes())
+    return int.from_bytes(digest.digest(), "little")
 
 
 def told_now_and_then(say: Callable[[str], None]) -> Watch:

@@ -23,9 +23,10 @@ from penstock.core.modelspec import ModelSpec
 def made(folder: Path) -> Iterator[None]:
     """The folder is there meanwhile; where it was not before and nothing was written in it, it goes again. Raises UsageError where no file
     can be written in it, which is better known before training than after."""
-    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    missing: list[Path] = []
     try:
         try:
+            missing += [each for each in (folder, *folder.parents) if not each.exists()]
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=folder):
                 pass
@@ -65,23 +66,26 @@ def write(place: Place, program: Program, parameters: Mapping[str, Tensor]) -> P
     facts = {"format": "pt", stamp.KIND: place.kind, stamp.TARGET: stamp.fingerprint(place.spec),
              stamp.MODEL: stamp.described(place.spec, place.model), stamp.SHAPE: json.dumps(shape, sort_keys=True)}
     path = place.file
-    part = path.with_suffix(".safetensors.part")
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         save_file(tensors, str(part), metadata=facts)
         part.chmod(0o644)
         os.replace(part, path)
     except (OSError, SafetensorError) as error:
-        part.unlink(missing_ok=True)
         raise UsageError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
+    finally:
+        part.unlink(missing_ok=True)
     return path
 
 
 def read(place: Place, program: Program, parameters: Mapping[str, Tensor]) -> None:
-    """Into `parameters`, what `write` wrote. Raises UsageError as `check`, and for a file with fewer heads."""
+    """Into `parameters`, what `write` wrote. Raises UsageError as `check`, and for a file with fewer or more heads."""
     with opened(place) as file, torch.no_grad():
-        lacking = sorted({tensor for name in parameters for tensor in program.weights[name].tensors}.difference(file.keys()))
-        if lacking:
+        wanted, held = {tensor for name in parameters for tensor in program.weights[name].tensors}, set(file.keys())
+        if lacking := sorted(wanted - held):
             raise UsageError(f"{place.file} has no {lacking[0]}: it holds less than --kind asks for")
+        if left_out := sorted(held - wanted):
+            raise UsageError(f"{place.file} has {left_out[0]}: it holds more than --kind asks for, which would be lost")
         for name, value in parameters.items():
             value.copy_(torch.cat([file.get_tensor(tensor) for tensor in program.weights[name].tensors]))
 

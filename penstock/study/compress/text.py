@@ -13,6 +13,7 @@ SUFFIXES = (".txt", ".md", ".jsonl")
 FIELDS = ("text", "prompt", "question")  # of a line of JSON; the first that is there
 CHARACTERS_PER_TOKEN = 12  # more than any tokenizer needs for a run of them
 SHORT = 10_000  # characters of a document whose end says too little
+LONG = 2_000  # characters of a paragraph in which other beginnings are needed
 PLACES = 200  # that are looked at to know how far beginnings reach
 
 
@@ -23,18 +24,26 @@ def read(paths: Sequence[str]) -> list[str]:
     """
     found: list[str] = []
     for path in map(Path, paths):
-        files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES) if path.is_dir() else [path]
-        documents = [document for file in files for document in _documents(file) if document.strip()]
+        documents = [document for file in _files(path) for document in _documents(file) if document.strip()]
         if not documents:
             raise UsageError(f"there is no text in {path}: files are {', '.join(SUFFIXES)}, of UTF-8")
         found += documents
     return found
 
 
+def _files(path: Path) -> list[Path]:
+    try:
+        if not path.is_dir():
+            return [path]
+        return sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and not file.is_dir())
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+
+
 def _documents(file: Path) -> list[str]:
     try:
-        text = file.read_text(encoding="utf-8")
-        return [text] if file.suffix != ".jsonl" else list(_lines(text, file))
+        text = file.read_text(encoding="utf-8-sig")
+        return [text] if file.suffix.lower() != ".jsonl" else list(_lines(text, file))
     except OSError as error:
         raise UsageError(f"cannot read {file}: {error.strerror}") from None
     except ValueError as error:
@@ -88,7 +97,8 @@ def split(documents: Sequence[str], share: float) -> tuple[list[str], list[str]]
 
 
 class Beginnings:
-    """Endlessly draws what a prompt may be: text from the beginning of a paragraph on, cut after so many tokens."""
+    """Endlessly draws what a prompt may be: text from the beginning of a paragraph on, or of a part of a long one, cut after so many
+    tokens."""
 
     def __init__(self, documents: Sequence[str], tokenizer: Any, seed: int, name: str = "text") -> None:
         """`name`: what errors call it."""
@@ -96,8 +106,7 @@ class Beginnings:
         self._documents = documents
         self._encode = tokenizer.encode
         self._rng = np.random.default_rng(seed)
-        starts = [[0, *_paragraphs(document)] for document in documents]
-        self._starts = [(which, at) for which, those in enumerate(starts) for at in those]
+        self._starts = [(which, at) for which, document in enumerate(documents) for at in _starts(document)]
 
     def reach(self, most: int) -> int:
         """The length in tokens, up to `most`, that every other of them has at least; 0 where there is no text."""
@@ -125,10 +134,19 @@ class Beginnings:
         return (self._starts[i] for i in self._rng.integers(len(self._starts), size=tries))
 
 
-def _paragraphs(document: str) -> Iterator[int]:
-    """Where those behind the first begin; each has more than white space."""
-    end = len(document.rstrip())
-    at = document.find("\n\n", 0, end)
-    while at >= 0:
-        yield at + 2
-        at = document.find("\n\n", at + 2, end)
+def _starts(document: str) -> Iterator[int]:
+    """Where paragraphs begin, and where lines or, without any, words do while a paragraph goes on for more than `LONG` characters. What
+    follows has more than white space."""
+    end, at, blank = len(document.rstrip()), 0, -1
+    while at < end:
+        yield at
+        if blank < at:
+            blank = found if (found := document.find("\n\n", at, end)) >= 0 else end
+        at = blank + 2 if blank - at <= LONG else _within(document, at)
+
+
+def _within(document: str, at: int) -> int:
+    """The next line within `LONG` characters, else the last word, else what stands behind them."""
+    if (line := document.find("\n", at, at + LONG)) >= 0:
+        return line + 1
+    return word + 1 if (word := document.rfind(" ", at, at + LONG)) >= 0 else at + LONG

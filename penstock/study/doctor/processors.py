@@ -1,4 +1,5 @@
 """Which processors may be used, with which instruction sets, and which kernels are chosen for them."""
+import os
 from typing import Any
 
 from penstock.compute.ops import OPS
@@ -70,7 +71,7 @@ def limits(host: Host) -> Check:
     file = limits_file(cache_folder(host.environ, host.home), processor(host.root))
     told = read_limits(file)
     if told is None:
-        state = "cannot be read" if file.exists() else "not measured"
+        state = "cannot be read" if os.path.exists(file) else "not measured"
         return Check("measured limits", Status.WARN, state, "run `penstock limits`: MFU, MBU and predictions need it", {"cached": False})
     doubts = [*told.get("doubts", ()), *filter(None, [of_other_kernels(told)])]
     if doubts:

@@ -124,8 +124,8 @@ def takes_files(folder: Path) -> bool:
 
 
 def nearest(folder: Path) -> Path:
-    """The folder, or that above it which exists."""
-    return next(each for each in (folder, *folder.parents) if each.exists())
+    """The folder, or that above it which exists. What lies in a folder that may not be entered does not."""
+    return next(each for each in (folder, *folder.parents) if os.path.exists(each))
 
 
 def _has_text(file: Path) -> bool:

@@ -131,7 +131,7 @@ async def measure(
     left += [NO_ENERGY] if power is None and observer.unread is None and driver.samples else []
     mended = (SHORTER,) if ahead.is_recorded and any(sample.status == BAD_REQUEST for sample in driver.samples) else ()
     return Result(
-        found, series(driver.samples, cut_s), server,
+        found, series(driver.samples, cut_s, found.rates.tokens_per_chunk or 1.0), server,
         None if terms.usd_per_hour is None else cost(terms.usd_per_hour, found.rates, None if server is None else server.prefill_share),
         power, overhead,
         (*([] if cut is None else [str(cut)]), *left, *dataset.notes(), *target.notes(), *doubts(found, overhead, terms.slo is not None),
@@ -237,7 +237,11 @@ def later_told(samples: Sequence[Sample], window: Window) -> list[str]:
 
 def lengths_told(samples: Sequence[Sample]) -> list[str]:
     """What is odd about the number of tokens in answers, in sentences."""
-    done, said = [sample for sample in samples if sample.ok and sample.num_output], []
+    answered = [sample for sample in samples if sample.ok]
+    done, said = [sample for sample in answered if sample.num_output], []
+    if unknown := len(answered) - len(done):  # which came as a whole, or it would have pieces
+        said.append(f"the server gave no token count for {unknown:,} of {len(answered):,} answers, which were not streamed: output tokens "
+                    "leave them out")
     if uncounted := sum(sample.uncounted for sample in done):
         said.append(f"the server gave no token count for {uncounted:,} of {len(done):,} answers: each event counts as one; if events "
                      "hold several, output tokens are too low and TPOT is too high")

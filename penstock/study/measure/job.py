@@ -250,14 +250,16 @@ async def _open_server(job: Job, watch: Stopwatch) -> Opened:
     name = asking.wish.model or str(model.get("id"))
     asked = replace(access, ahead=job.arrivals.users is None)
     server = Server(asked, replace(asking.wish, model=name), tcp(access.address), watch, context_of(model))
-    is_local = is_loopback(access.address.host)
+    is_local = is_here(access.address.host)
     told = {"url": access.address.url, "model": name, "in_process": False}
     return Opened(server, writer, told, is_local, measured_limits("cpu") if is_local else None)
 
 
-def is_loopback(host: str) -> bool:
+def is_here(host: str) -> bool:
+    """Whether it is this machine: by a name or address that means it everywhere. Who asks for 0.0.0.0 or :: comes to it as well."""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        address = ipaddress.ip_address(host)
+        return address.is_loopback or address.is_unspecified
     except ValueError:
         return host == "localhost"
 

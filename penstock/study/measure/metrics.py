@@ -85,7 +85,7 @@ class Rates:
     mean_concurrency: float
     peak_concurrency: int
     tokens_per_chunk: float | None
-    cached_share: float | None = None  # of prompt tokens, as the server counts them
+    cached_share: float | None = None  # of the input tokens, as the server counts them when an answer has ended
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -193,15 +193,16 @@ def rates(samples: Sequence[Sample], window: Window) -> Rates:
     tokens = sum(sample.num_streamed for sample in done if sample.chunk_s)
     per_chunk = tokens / chunks if chunks else None
     begun = [sample for sample in samples if sample.end_s is None]  # in flight when the run was cut short
+    read, reading = ([sample for sample in each if window.holds(sample.end_s if sample.first_s is None else sample.first_s)]
+                     for each in (done, begun))
+    prompts = sum(sample.num_prompt or 0 for sample in read)
     mean, peak = concurrency(samples, window)
     return Rates(
         sum(window.holds(sample.end_s) for sample in done) / window.seconds,
-        sum(sample.num_prompt or 0 for sample in (*done, *begun)
-            if window.holds(sample.end_s if sample.first_s is None else sample.first_s)) / window.seconds,
+        (prompts + sum(sample.num_prompt or 0 for sample in reading)) / window.seconds,
         (sum(tokens_within(sample, window) for sample in done)
          + (per_chunk or 1.0) * sum(window.holds(at_s) for sample in begun for at_s in sample.chunk_s)) / window.seconds,
-        mean, peak, per_chunk,
-        sum(sample.num_cached for sample in done) / prompts if (prompts := sum(sample.num_prompt or 0 for sample in done)) else None)
+        mean, peak, per_chunk, sum(sample.num_cached for sample in read) / prompts if prompts else None)
 
 
 def tokens_within(sample: Sample, window: Window) -> float:

@@ -34,7 +34,7 @@ class Sample:
     finish_reason: str | None = None
     status: int | None = None  # HTTP's
     retry_after_s: float = 0.0  # before which the server will not be asked again
-    connect_s: float = 0.0  # that it took to open the request's connections: the server's time, and the network's
+    connect_s: float = 0.0  # that its connections took, one that the server had closed included: the server's time, and the network's
     error: str | None = None
 
     @property

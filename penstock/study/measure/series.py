@@ -21,25 +21,30 @@ class Series:
         return asdict(self)
 
 
-def series(samples: Sequence[Sample], cut_s: float | None = None) -> Series:
-    """Of the whole run, warm-up included. `cut_s`: when it was cut short, if it was."""
+def series(samples: Sequence[Sample], cut_s: float | None = None, per_chunk: float = 1.0) -> Series:
+    """Of the whole run, warm-up included. `cut_s`: when it was cut short, if it was; a piece of what was in flight then has `per_chunk`
+    tokens."""
     ends = max([sample.end_s for sample in samples if sample.end_s is not None], default=0.0) if cut_s is None else cut_s
     width = next((width for width in WIDTHS_S if ends / width <= MAX_BINS), ends / MAX_BINS)
     size = max(1, int(ends / width) + 1)
     read, written, completed, running = ([0.0] * size for _ in range(4))
     for sample in samples:
-        if sample.end_s is None:
-            if cut_s is not None:
-                _occupy(running, sample.due_s, cut_s, width)
+        end_s = cut_s if sample.end_s is None else sample.end_s
+        if end_s is None:
             continue
-        _occupy(running, sample.due_s, sample.end_s, width)
-        if not sample.ok:
+        _occupy(running, sample.due_s, end_s, width)
+        if sample.error is not None:
             continue
-        completed[int(sample.end_s / width)] += 1 / width
-        read[int((sample.end_s if sample.first_s is None else sample.first_s) / width)] += (sample.num_prompt or 0) / width
-        times = sample.chunk_s or [sample.end_s]
+        begun_s, times, num_output = sample.first_s, sample.chunk_s or [end_s], float(sample.num_output or 0)
+        if sample.ok:
+            completed[int(end_s / width)] += 1 / width
+            begun_s = end_s if begun_s is None else begun_s
+        else:
+            num_output = per_chunk * len(sample.chunk_s)
+        if begun_s is not None:
+            read[int(begun_s / width)] += (sample.num_prompt or 0) / width
         for at_s in times:
-            written[int(at_s / width)] += (sample.num_output or 0) / len(times) / width
+            written[int(at_s / width)] += num_output / len(times) / width
     return Series(width, tuple(read), tuple(written), tuple(completed), tuple(running))
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.compute.models.load import hub
-from penstock.compute.models.load.checkpoint import beside, read_object
+from penstock.compute.models.load.checkpoint import beside
+from penstock.compute.models.load.objects import read_object
 from penstock.core.catalogue.part import Part
 from penstock.core.catalogue.read import Catalogue, is_short
 from penstock.core.config import EngineConfig

@@ -61,6 +61,15 @@ def test_broken_files_are_not_found_and_made_again(tmp_path: Path, content: byte
     assert keep(tmp_path).find(MADE) is not None
 
 
+def test_a_broken_file_makes_room_before_good_ones_do(tmp_path: Path) -> None:
+    other, cache = keep(tmp_path, "other"), keep(tmp_path)
+    path = cache._path(MADE)
+    size = path.stat().st_size
+    path.write_bytes(bytes(size))
+    os.utime(other._path(MADE), (1000, 1000))
+    assert keep(tmp_path, max_bytes=2 * size).find(MADE) is not None and other.find(MADE) is not None
+
+
 def test_the_oldest_are_removed(tmp_path: Path) -> None:
     size = files(keep(tmp_path / "probe").folder)[0].stat().st_size
     for i, key in enumerate("abc"):

@@ -1,4 +1,7 @@
 """What rounding activations costs is measured: nothing where nothing is rounded, something where it is."""
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -33,7 +36,10 @@ def test_distributions_add_up_to_one() -> None:
     np.testing.assert_allclose(np.exp(drift.log_softmax(logits)).sum(axis=1), 1, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("parameters", "slots", "expected"), [(7 * 10**6, 10**6, 128), (6 * 10**8, 10**6, 128), (4 * 10**9, 10**6, 25),
-                                                               (7 * 10**10, 10**6, 16), (7 * 10**6, 48, 48)])
-def test_large_models_take_fewer_tokens(parameters: int, slots: int, expected: int) -> None:
-    assert drift.num_tokens(parameters, slots) == expected
+@pytest.mark.parametrize(("parameters", "context", "slots", "expected"), [
+    (7 * 10**6, 1024, 10**6, 128), (6 * 10**8, 1024, 10**6, 128), (4 * 10**9, 1024, 10**6, 25), (7 * 10**10, 1024, 10**6, 16),
+    (7 * 10**6, 1024, 48, 48), (7 * 10**6, 24, 10**6, 24),
+])
+def test_large_models_and_short_contexts_take_fewer_tokens(parameters: int, context: int, slots: int, expected: int) -> None:
+    spec: Any = SimpleNamespace(num_parameters=lambda: parameters, max_position=context)
+    assert drift.num_tokens(spec, slots) == expected

@@ -80,7 +80,7 @@ def run(kept: Kept, engine: Scripted, request: Request, most: int = 100) -> None
 
 ASKED = Request("cmpl-1", (1, 2, 3), SamplingParams(n=2, temperature=0.5, top_p=0.9, top_k=7, max_tokens=9, seed=3, stop=("end",)))
 ANSWER = (Delta(0, "a", (5,)), Delta(1, "b", (6,), finish_reason="stop"),
-          Delta(0, "c", (7,), finish_reason="length", done=True, usage=Usage(3, 3, 2, 1, queued_s=0.001)))
+          Delta(0, "c", (7,), finish_reason="length", done=True, usage=Usage(3, 3, 2, 1, queued_s=0.001, prefilled_s=0.002)))
 
 
 def test_a_request_is_a_span_with_what_it_waited_for_below_it(kept: Kept) -> None:
@@ -98,10 +98,10 @@ def test_a_request_is_a_span_with_what_it_waited_for_below_it(kept: Kept) -> Non
     assert isinstance(span.attributes["gen_ai.request.top_k"], int), "the conventions say int"
     (first,) = span.events
     queue, prefill, decode = spans["queue"], spans["prefill"], spans["decode"]
-    assert first.name == "first_token" and first.timestamp == prefill.end_time
+    assert first.name == "first_token" and span.start_time < first.timestamp <= span.end_time
     assert all(child.parent.span_id == span.context.span_id for child in (queue, prefill, decode))
     assert span.start_time == queue.start_time and queue.end_time == queue.start_time + 1_000_000 == prefill.start_time
-    assert prefill.end_time == decode.start_time <= decode.end_time <= span.end_time
+    assert prefill.end_time == prefill.start_time + 1_000_000 == decode.start_time <= decode.end_time <= span.end_time
     assert span.status.is_ok or span.status.status_code.name == "UNSET"
 
 
@@ -331,6 +331,8 @@ def test_traces_are_asked_for_by_option_or_variable() -> None:
             open_tracing(None, {name: "localhost:4318"}, "tiny")
     with pytest.raises(UsageError, match="by otlp, not by OTEL_TRACES_EXPORTER = console"):
         open_tracing(None, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_TRACES_EXPORTER": "console"}, "tiny")
+    with pytest.raises(UsageError, match="--otlp-endpoint http://x asks for traces, which OTEL_SDK_DISABLED =  True forbids"):
+        open_tracing("http://x", {"OTEL_SDK_DISABLED": " True"}, "tiny")
     with pytest.raises(UsageError, match="as http/protobuf, not as grpc"):
         open_tracing("http://x", {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "tiny")
 

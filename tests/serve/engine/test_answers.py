@@ -2,12 +2,14 @@
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock import LLM, SamplingParams
 from penstock.compute.decoding.search.beam import BeamSearch, Hypothesis
 from penstock.core.errors import RequestError, UsageError
+from penstock.serve.engine.requests import Request
 from tests.tiny import write_model
 
 
@@ -82,6 +84,21 @@ def test_beam_search_returns_n_distinct_answers_in_falling_order(llm: LLM) -> No
             assert 2 <= len(row) <= 3 and max(row.values(), key=lambda said: said.logprob).rank == 1 and token in row
     scores = [each.cumulative_logprob for each in outputs]
     assert scores == sorted(scores, reverse=True) and len({tuple(each.token_ids) for each in outputs}) == 3
+    free(llm)
+
+
+@pytest.mark.parametrize("params", [SamplingParams(max_tokens=4, ignore_eos=True),
+                                    SamplingParams(beam_width=3, temperature=0, max_tokens=4, ignore_eos=True)])
+def test_a_first_token_has_its_time_from_the_step_that_chose_it(llm: LLM, params: SamplingParams) -> None:
+    """A search tells of it, as of all others, at the end."""
+    engine, begun_s, ended_s, usage = llm._engine, llm._engine.clock.now(), [], None
+    engine.add(Request("r", tuple(llm.get_tokenizer().encode("abc")), params, arrival_s=begun_s))
+    while usage is None:
+        deltas = engine.step() or []
+        ended_s.append(engine.clock.now() - begun_s)
+        usage = next((delta.usage for _, delta in deltas if delta.usage is not None), None)
+    assert usage.queued_s is not None and usage.prefilled_s is not None
+    assert len(ended_s) == 4 and 0 <= usage.queued_s <= usage.prefilled_s <= ended_s[0]
     free(llm)
 
 
@@ -212,6 +229,33 @@ def test_a_batch_that_waits_for_company_is_not_polled(tmp_path: Path) -> None:
     llm._engine.step = counted
     assert len(llm.generate("alone", SamplingParams(max_tokens=2, ignore_eos=True))[0].outputs[0].token_ids) == 2
     assert 1 <= len(idle) <= 5
+
+
+def test_a_step_looks_only_at_those_in_it_and_at_each_a_few_times(tmp_path: Path) -> None:
+    """Not at all that wait, nor at all that are in the step for each that ends with it."""
+    class Unwalked(dict[str, Any]):
+        def items(self) -> Any:
+            raise AssertionError("all that wait were looked at")
+
+        __iter__ = keys = values = items
+
+    class Name(str):
+        num_compared = 0
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            Name.num_compared += 1
+            return str.__eq__(self, other)
+
+    engine = LLM(write_model(tmp_path), max_num_seqs=64, kv_tokens=64 * 32)._engine
+    engine._queued = Unwalked()
+    for number in range(96):
+        engine.add(Request(Name(number), (1, 2, number), SamplingParams(max_tokens=2, ignore_eos=True)))
+    ended = []
+    while engine.num_requests():
+        ended += [request_id for request_id, delta in engine.step() or [] if delta.done]
+    assert len(set(ended)) == 96 and not len(engine._queued)
+    assert Name.num_compared < 10 * 96
 
 
 def test_when_one_request_cannot_be_added_none_stays(llm: LLM) -> None:

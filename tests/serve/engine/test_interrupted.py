@@ -66,7 +66,7 @@ def leak(kv: KVManager, *_: Any) -> None:
 
 
 @pytest.mark.parametrize(("owner", "name", "number", "before"), [
-    (Engine, "_close", 1, None), (KVManager, "grow", 1, leak), (KVManager, "grow", 6, leak), (KVManager, "admit", 2, leak),
+    (Engine, "_settle", 1, None), (KVManager, "grow", 1, leak), (KVManager, "grow", 6, leak), (KVManager, "admit", 2, leak),
     (KVManager, "commit", 3, None), (KVManager, "free", 2, None), (Sampled, "start", 2, None), (Sampled, "begin", 2, None)])
 def test_an_interruption_leaves_nothing(
     llm: LLM, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, number: int, before: Callable[..., None] | None

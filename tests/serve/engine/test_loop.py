@@ -15,6 +15,7 @@ from penstock.core.errors import OverloadedError, PenstockError, RequestError
 from penstock.core.types import SamplingParams
 from penstock.serve.engine.build import build
 from penstock.serve.engine.desk import Desk
+from penstock.serve.engine.engine import NoListener
 from penstock.serve.engine.loop import Loop
 from penstock.serve.engine.requests import Health, Request
 from tests.tiny import write_model
@@ -107,16 +108,19 @@ def test_a_client_that_leaves_frees_its_blocks(loop: Loop) -> None:
     asyncio.run(main())
 
 
-def test_a_client_that_is_cancelled_frees_its_blocks(loop: Loop) -> None:
+def test_readers_that_are_cancelled_or_aborted_end_and_free_their_blocks(loop: Loop) -> None:
     async def main() -> None:
         gate = Gate(loop, num_steps=3)
-        cancelled = asyncio.ensure_future(collect(loop, request(2, max_tokens=200)))
+        cancelled, aborted = [asyncio.ensure_future(collect(loop, request(number, max_tokens=200))) for number in (2, 3)]
         await asyncio.sleep(0)
         await until(gate.reached)
         cancelled.cancel()
+        loop.abort("r3")
         with pytest.raises(asyncio.CancelledError):
             await cancelled
         gate.open()
+        with pytest.raises(RequestError, match="^the request was aborted$"):
+            await asyncio.wait_for(aborted, 20)
         await until_idle(loop)
         assert gate.num_steps == 4
 
@@ -370,14 +374,15 @@ def test_a_burst_of_requests_that_are_slow_to_take_in_does_not_stop_running_answ
     assert steps == [3, 2, 1, 0]
 
 
-def test_figures_that_fail_do_not_end_the_engine(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    class Broken:
-        def on_step(self, record: Any) -> None:
-            raise IndexError("no such second")
+@pytest.mark.parametrize("broken", ["on_step", "on_queue"])
+def test_figures_that_fail_do_not_end_the_engine(folder: Path, caplog: pytest.LogCaptureFixture, broken: str) -> None:
+    class Broken(NoListener):
+        pass
 
-        def on_queue(self, seconds: float) -> None:
-            pass
+    def fail(*_: Any) -> None:
+        raise IndexError("no such second")
 
+    setattr(Broken, broken, fail)
     made = Loop(build(EngineConfig(model=str(folder), max_num_seqs=8), Broken()).engine)
     made.start()
     try:

@@ -24,6 +24,10 @@ def alternating() -> list[list[int]]:
     return [document(number, 901) for _ in range(8) for number in range(2)]
 
 
+def whole() -> list[list[int]]:
+    return [document(number, 4 * SIZE) for _ in range(8) for number in range(3)]
+
+
 def test_whole_blocks_from_the_beginning_count() -> None:
     repeats = Repeats(4, 100)
     repeats.add(range(10), "")
@@ -33,8 +37,8 @@ def test_whole_blocks_from_the_beginning_count() -> None:
     repeats.add([99, *range(1, 10)], "")  # another begin: nothing after it can be found
     repeats.add(range(10), "other")
     assert repeats.num_tokens == 8
-    repeats.add(range(8), "")  # a prompt's last token is always computed: only its first block is found
-    assert repeats.num_tokens == 12
+    repeats.add(range(8), "")  # all of it is found, though its last token is computed again
+    assert repeats.num_tokens == 16
 
 
 def test_the_oldest_are_forgotten() -> None:
@@ -47,7 +51,7 @@ def test_the_oldest_are_forgotten() -> None:
     assert repeats.num_tokens == 4
 
 
-@pytest.mark.parametrize(("prompts", "num_blocks"), [(in_turn(), 280), (growing(), 600), (alternating(), 100)])
+@pytest.mark.parametrize(("prompts", "num_blocks"), [(in_turn(), 280), (growing(), 600), (alternating(), 100), (whole(), 100)])
 def test_as_much_is_found_as_a_cache_of_that_size_finds(prompts: list[list[int]], num_blocks: int) -> None:
     clock = VirtualClock()
     kv, repeats = make_kv(num_blocks, SIZE, clock=clock), Repeats(SIZE, num_blocks)

@@ -17,7 +17,7 @@ from penstock.core.errors import ModelError
 from penstock.serve.text.chat import ChatTemplate
 from penstock.serve.text.gguf_bytes import CUTS
 from penstock.serve.text.tokenizer import Tokenizer
-from tests.serve.text.gguf_makers import CORPUS, byte_level_metadata, pieces_metadata, write
+from tests.serve.text.gguf_makers import CORPUS, byte_level_metadata, pieces_metadata, tokens_of, write
 
 SPECIALS = ["<|begin|>", "<|im_start|>", "<|im_end|>"]
 # Pre-tokenizers as they stand in the tokenizer.json files of published models.
@@ -262,6 +262,17 @@ def test_what_begins_and_ends_a_text(tmp_path: Path) -> None:
     assert same_ends.encode("the sea") == [begin, *body, begin]
 
 
+@pytest.mark.parametrize("spelling", ["$A", "a:b", ":1", "<|begin|>"], ids=["the text", "no number", "a number", "another token"])
+def test_a_text_begins_with_the_token_that_the_file_names_whatever_its_spelling_means(tmp_path: Path, spelling: str) -> None:
+    backend = trained_once("gpt-2")
+    last = backend.token_to_id(SPECIALS[-1])
+    tokens, _ = tokens_of(backend, None)
+    tokens[last] = spelling
+    path = write(tmp_path / "x.gguf", lambda writer: byte_level_metadata(writer, backend, "gpt-2"),
+                 value("tokenizer.ggml.tokens", tokens, ARRAY), roles(last, last, add_bos_token=True))
+    assert Tokenizer.load(path).encode("the sea") == [last, *backend.encode("the sea", add_special_tokens=False).ids]
+
+
 def test_a_message_of_gpt_oss_ends_without_the_answer_but_a_call_ends_it(tmp_path: Path) -> None:
     backend = trained("gpt-4o")
 
@@ -331,7 +342,8 @@ MODEL, PRE, MERGES = "tokenizer.ggml.model", "tokenizer.ggml.pre", "tokenizer.gg
     (value("tokenizer.ggml.tokens", ["a", "b"], ARRAY), "has 2 tokens, but"),
     (value(MERGES, ["ab"], ARRAY), "has a merge 'ab', which is not two tokens with a space between them"),
     (value(MERGES, ["a "], ARRAY), "has a merge 'a '"),
-    (value(MERGES, ["t nowhere"], ARRAY), "has merges that do not fit its tokens"),
+    (value(MERGES, ["t nowhere"], ARRAY), "has a merge 't nowhere', but no token 'nowhere'"),
+    (value(MERGES, ["<|im_start|> <|im_end|>"], ARRAY), "<|im_end|>', but no token '<|im_start|><|im_end|>'"),  # a panic of the package
     (value("tokenizer.ggml.bos_token_id", 9999, UINT32), "says tokenizer.ggml.bos_token_id 9999, but its tokens are 0 to"),
     (value("tokenizer.ggml.eos_token_id", 450, UINT32), "eos_token_id 450, but the token of that id, '[PAD450]', is unused"),
     (value("tokenizer.ggml.add_bos_token", True, gguf.GGUFValueType.BOOL), "add_bos_token true, but has no tokenizer.ggml.bos_token_id"),

@@ -17,6 +17,7 @@ from penstock.serve.text.facts import TokenizerFacts
 from penstock.serve.text.tokenizer import Tokenizer
 from tests.serve.text.makers import KINDS, byte_level, save, word_level
 
+MODEL = {"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}  # as much as tokenizer.json needs
 Pair = tuple[Tokenizer, PreTrainedTokenizerFast]
 texts = st.text(max_size=30) | st.text(alphabet="the caféé日本🙂\n<s></tool_callw123>", max_size=30)
 
@@ -228,10 +229,16 @@ def test_a_folder_without_tokenizer_json_says_what_is_needed(tmp_path: Path) -> 
 @pytest.mark.parametrize(("name", "content", "says"), [
     ("tokenizer.json", "{", "tokenizer.json is not a tokenizer"),
     ("tokenizer.json", {"model": {"type": "BPE"}}, "tokenizer.json is not a tokenizer"),
+    ("tokenizer.json", {**MODEL, "model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": [["a", "b"]]}}, "is not a tokenizer"),
+    ("tokenizer.json", {**MODEL, "normalizer": {"type": "Precompiled", "precompiled_charsmap": ""}}, "tokenizer.json is not a tokenizer"),
     ("tokenizer_config.json", "{'a'", "tokenizer_config.json is not JSON"),
     ("tokenizer_config.json", [1], "is JSON, but not an object in braces"),
     ("tokenizer_config.json", {"eos_token": 5}, "eos_token is 5, not a token"),
+    ("tokenizer_config.json", {"eos_token": "\ud800"}, r"eos_token is '\\ud800', not a token"),
     ("tokenizer_config.json", {"added_tokens_decoder": {"x": {}}}, "added_tokens_decoder must map"),
+    ("tokenizer_config.json", {"added_tokens_decoder": {"²": {}}}, "added_tokens_decoder must map"),
+    ("tokenizer_config.json", {"additional_special_tokens": "<a>"}, "the extra special tokens are '<a>', not a list of tokens"),
+    ("tokenizer_config.json", {"extra_special_tokens": 3}, "the extra special tokens are 3, not a list of tokens"),
     ("tokenizer_config.json", {"chat_template": [{"name": "default"}]}, "neither a string nor a list"),
     ("generation_config.json", "", "generation_config.json is not JSON"),
 ])
@@ -239,6 +246,15 @@ def test_a_broken_file_is_named(tmp_path: Path, name: str, content: object, says
     save("byte_level", tmp_path)
     write(tmp_path, name, content)
     with pytest.raises(ModelError, match=says):
+        Tokenizer.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "generation_config.json"])
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
+    save("byte_level", tmp_path)
+    (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / name).mkdir()
+    with pytest.raises(ModelError, match=f"{name} cannot be read: Is a directory"):
         Tokenizer.load(tmp_path)
 
 

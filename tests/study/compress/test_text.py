@@ -21,8 +21,15 @@ def test_a_folder_is_read_with_all_below_it(tmp_path: Path) -> None:
     lines = ['{"text": "third"}', "", '{"prompt": "fourth", "id": 3}', '{"question": "fifth\u2028\x85 line"}', ""]
     (tmp_path / "below/c.jsonl").write_text("\n".join(lines), encoding="utf-8")
     (tmp_path / "d.bin").write_bytes(b"\xff")
+    (tmp_path / "a.folder.txt").mkdir()
     assert text.read([str(tmp_path)]) == ["first", "second", "third", "fourth", "fifth\u2028\x85 line"]
     assert text.read([str(tmp_path / "b.txt"), str(tmp_path / "a.md")]) == ["second", "first"]
+
+
+def test_suffixes_may_be_of_capitals_and_marks_of_byte_order_are_no_text(tmp_path: Path) -> None:
+    (tmp_path / "A.TXT").write_bytes(b"\xef\xbb\xbffirst")
+    (tmp_path / "B.JSONL").write_bytes(b'\xef\xbb\xbf{"text": "second"}\n{"text": "third"}')
+    assert text.read([str(tmp_path)]) == ["first", "second", "third"]
 
 
 @pytest.mark.parametrize(("name", "content", "said"), [
@@ -60,6 +67,8 @@ def test_what_is_missing_is_refused(tmp_path: Path) -> None:
         text.read([str(tmp_path / "nowhere.txt")])
     with pytest.raises(UsageError, match="there is no text in"):
         text.read([str(tmp_path)])
+    with pytest.raises(UsageError, match="^cannot read aaa.*: File name too long$"):
+        text.read(["a" * 300])
 
 
 def test_the_end_of_each_document_is_held_out() -> None:
@@ -100,6 +109,18 @@ def test_beginnings_start_where_a_paragraph_does() -> None:
     assert {"".join(map(chr, ids[1:])) for ids in drawn} == {"one t", "four ", "seven", "ten e"}
     assert all(len(ids) == 6 and ids[0] == 0 for ids in drawn)
     assert drawn == text.Beginnings(documents, Letters(), seed=1).draw(40, 6) != text.Beginnings(documents, Letters(), seed=2).draw(40, 6)
+
+
+def test_lines_and_words_are_beginnings_where_a_paragraph_goes_on_and_on() -> None:
+    def drawn(document: str) -> set[str]:
+        return {"".join(map(chr, ids[1:])) for ids in text.Beginnings([document], Letters(), seed=0).draw(300, 6)}
+
+    lines = drawn("\n".join(f"{i:04} is the number of this line" for i in range(400)))
+    assert len(lines) > 150 and all(line[:4].isdigit() and line[4] == " " for line in lines)
+    words = drawn(" ".join(f"{i:04}x" for i in range(9000)))
+    assert len(words) > 20 and all(word[:4].isdigit() and word[4] == "x" for word in words)
+    assert len(drawn("".join(map(chr, range(0x4E00, 0x4E00 + 20_000))))) == 10
+    assert drawn("first" + "\nlater" * 300) == {"first"}  # no paragraph is long
 
 
 def test_nothing_begins_where_only_white_space_follows() -> None:

@@ -86,9 +86,9 @@ def test_places_behind_the_end_of_all_answers_teach_nothing(target: Target) -> N
     assert losses[0][0] > 0 and losses[1][0].item() == pytest.approx(losses[0][0].item()) and losses[1][1] == losses[0][1]
     found = agreement(target, Medusa(MedusaOptions(heads=9), target, 0), [batch])
     assert found.right[3:] == found.accepted[3:] == (0.0,) * 6
-    many = Medusa(MedusaOptions(heads=9), target, 0)
+    many, plain = (Medusa(MedusaOptions(heads=9), target, 0) for _ in range(2))
     calibrate(target, many, [batch])
-    assert all(torch.isfinite(weight).all() for weight in many.parameters.values())
+    assert [torch.equal(many.parameters[f"{i}.norm"], plain.parameters[f"{i}.norm"]) for i in range(9)] == [False] * 3 + [True] * 6
 
 
 def test_an_end_of_text_is_not_learned_from(tmp_path: Path) -> None:
@@ -210,12 +210,20 @@ def test_the_file_says_what_it_is_for(folder: Path, target: Target, tmp_path: Pa
 
 
 def test_training_goes_on_where_it_ended(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+    monkeypatch.setattr(module, "Beginnings", lambda texts, tokenizer, seed, name="": seeds.append(seed) or Beginnings(
+        texts, tokenizer, seed, name))
     first = trained(folder, tmp_path / "first", "medusa:heads=1", 60).trained.agreement
     again = trained(folder, tmp_path / "again", "medusa:heads=1", 1, begin=tmp_path / "first").trained.agreement
     assert again.right[0] > first.right[0] / 2 > 0.03
+    trained(folder, tmp_path / "again", "medusa:heads=1", 1, begin=tmp_path / "first")
+    assert seeds[:2] == [0, 0] and seeds[3] == seeds[5] != 0 == seeds[2]  # of text to measure on, and to learn from
     out = tmp_path / "new" / "out"
     with pytest.raises(UsageError, match=r"first/medusa\.safetensors has no medusa\.1\.\S+: it holds less than --kind asks for"):
         trained(folder, out, "medusa:heads=3", 1, begin=tmp_path / "first")
+    trained(folder, tmp_path / "two", "medusa:heads=2", 1)
+    with pytest.raises(UsageError, match=r"two/medusa\.safetensors has medusa\.1\.\S+: it holds more than --kind asks for"):
+        trained(folder, out, "medusa:heads=1", 1, begin=tmp_path / "two")
     monkeypatch.setattr(Target, "load", None)
     with pytest.raises(UsageError, match="there is no .*nowhere/eagle.safetensors to continue from"):
         trained(folder, out, "eagle", 1, begin=tmp_path / "nowhere")
@@ -232,6 +240,11 @@ def test_a_folder_that_was_there_stays(tmp_path: Path) -> None:
     with pytest.raises(UsageError), store.made(tmp_path / "before" / "new" / "out"):
         raise UsageError("of whatever comes later")
     assert [path.name for path in tmp_path.rglob("*")] == ["before"]
+
+
+def test_a_folder_that_cannot_be_is_refused() -> None:
+    with pytest.raises(UsageError, match="^cannot write in a{300}: File name too long$"), store.made(Path("a" * 300)):
+        pass
 
 
 def test_rounds_compute_what_serving_does(target: Target) -> None:
@@ -319,12 +332,33 @@ def test_what_was_learned_is_there_before_it_is_measured(folder: Path, tmp_path:
     assert found == [True]
 
 
-def test_a_file_that_cannot_be_written_leaves_nothing(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("error", "raised"), [(SafetensorError("no space left"), UsageError), (KeyboardInterrupt(), KeyboardInterrupt)])
+def test_a_file_that_cannot_be_written_leaves_nothing(
+        folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, raised: type[BaseException]) -> None:
     def full(tensors: Any, path: str, metadata: Any) -> None:
         Path(path).write_bytes(b"half")
-        raise SafetensorError("no space left")
+        raise error
 
     monkeypatch.setattr(store, "save_file", full)
-    with pytest.raises(UsageError, match="cannot write .*medusa.safetensors: no space left"):
+    with pytest.raises(raised, match="cannot write .*medusa.safetensors: no space left" if raised is UsageError else ""):
         trained(folder, tmp_path, "medusa:heads=1", 1)
     assert not list(tmp_path.iterdir())
+
+
+def test_two_that_write_at_once_write_a_whole_file_each(target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    heads, place = Medusa(MedusaOptions(heads=1), target, 0), store.Place(tmp_path, "medusa", target.spec, "m")
+
+    def interrupted(tensors: Any, path: str, metadata: Any) -> None:
+        with monkeypatch.context() as other, open(path, "wb") as file:
+            other.setattr(store, "save_file", whole)
+            other.setattr(store.os, "getpid", lambda: 7)
+            content = store.write(place, heads.program, heads.parameters).read_bytes()
+            file.write(content[:100])
+            file.flush()
+            assert place.file.read_bytes() == content
+            file.write(content[100:])
+
+    whole = store.save_file
+    monkeypatch.setattr(store, "save_file", interrupted)
+    store.write(place, heads.program, heads.parameters)
+    assert load_file(place.file) and [each.name for each in tmp_path.iterdir()] == ["medusa.safetensors"]

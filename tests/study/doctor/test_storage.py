@@ -1,12 +1,14 @@
 import json
+import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from penstock.study.doctor import network, storage
+from penstock.study.doctor import network, processors, storage
 from penstock.study.doctor.check import Host, Status
 from tests.tiny import write_heads, write_model
 
@@ -82,6 +84,26 @@ def test_a_cache_below_what_is_no_folder_cannot_be_written(make: Make, tmp_path:
     assert found.status is Status.ERROR and found.hint.startswith(f"{tmp_path / 'file'} cannot be written")
     assert storage.caches(make(environ={"XDG_CACHE_HOME": str(tmp_path)})).status is not Status.ERROR
     assert [each.name for each in tmp_path.iterdir() if each.name != "home"] == ["file"]
+
+
+def test_a_cache_in_a_folder_that_may_not_be_entered_cannot_be_written(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of another user. Nothing is closed to root, who may run this."""
+    closed, stat = tmp_path / "closed", os.stat
+    closed.mkdir()
+
+    def refused(path: Any, *args: Any, **kwargs: Any) -> os.stat_result:
+        if closed in Path(path).parents:
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path, *args, **kwargs)
+
+    monkeypatch.setattr(os, "stat", refused)
+    monkeypatch.setattr(storage, "takes_files", lambda folder: folder != closed)
+    host = make(environ={"XDG_CACHE_HOME": str(closed / "x")})
+    found = storage.caches(host)
+    assert found.status is Status.ERROR and found.hint.startswith(f"{closed} cannot be written: fix its permissions")
+    assert processors.limits(host).found == "not measured"
 
 
 def test_packed_weights_that_take_much_of_the_disk_are_told_with_how_to_delete_them(

@@ -20,7 +20,7 @@ from penstock.study.measure.datasets.jsonl import Jsonl, JsonlOptions
 from penstock.study.measure.datasets.mooncake import Mooncake
 from penstock.study.measure.datasets.synthetic import Synthetic, SyntheticOptions
 from penstock.study.measure.datasets.traces import TraceOptions
-from penstock.study.measure.job import AsChat, Asking, Job, Search, Watchers, check_recording, is_loopback, run, writer_for
+from penstock.study.measure.job import AsChat, Asking, Job, Search, Watchers, check_recording, is_here, run, writer_for
 from penstock.study.measure.load import Arrivals, Dataset, Session, Turn, Writer
 from penstock.study.measure.metrics import Warmup
 from penstock.study.measure.samples import Sample
@@ -237,6 +237,9 @@ def test_lengths_that_nobody_told_or_asked_for_are_doubted() -> None:
     assert lengths_told([fine, fine, short]) == ["1 of 3 answers differ in length from what was asked for: 9 tokens in all, not 12"]
     told, = lengths_told([fine, pieces])
     assert told.startswith("the server gave no token count for 1 of 2 answers: each event counts as one")
+    whole = replace(fine, num_output=None, uncounted=True, unstreamed=True)
+    assert lengths_told([fine, whole]) == [
+        "the server gave no token count for 1 of 2 answers, which were not streamed: output tokens leave them out"]
 
 
 def test_a_warm_up_that_takes_all_is_told(model: str) -> None:
@@ -271,5 +274,4 @@ def test_a_search_that_begins_with_nothing_goes_on(model: str) -> None:
 
 
 def test_who_is_here() -> None:
-    assert is_loopback("127.0.0.1") and is_loopback("localhost") and is_loopback("::1") and not is_loopback("10.0.0.1")
-    assert not is_loopback("example.org")
+    assert all(map(is_here, ("127.0.0.1", "localhost", "::1", "0.0.0.0", "::"))) and not any(map(is_here, ("10.0.0.1", "example.org")))

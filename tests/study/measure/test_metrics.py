@@ -47,6 +47,14 @@ def test_where_all_keep_the_slo_goodput_is_the_throughput(share: float) -> None:
     assert some_good.goodput is not None and some_good.goodput.requests_per_s == some_good.goodput.kept.value == 0.0
 
 
+def test_what_a_cache_held_is_a_share_of_the_input_within_the_window() -> None:
+    """Within the warm-up it was filled."""
+    cold, warm = sample(0, 0.0), sample(1, 5.0)
+    warm.num_cached = 8
+    assert figures([cold, warm], Warmup(seconds=3.0), None).rates.cached_share == pytest.approx(0.8)
+    assert figures([cold, warm], Warmup(), None).rates.cached_share == pytest.approx(0.4)
+
+
 def test_goodput_is_of_good_requests_alone() -> None:
     asked = [*(sample(number, number * 0.1, ttft_s=0.5 if number % 3 else 2.0) for number in range(60)), failed(60, 6.0, "gone")]
     found = figures(asked, Warmup(share=0.2), parse_slo("ttft=1s"))
@@ -159,6 +167,17 @@ def test_series_add_up() -> None:
     assert sum(found.requests_per_s) * found.width_s == pytest.approx(50)
     assert sum(found.running) * found.width_s == pytest.approx(50 * 1.25 + 0.1)
     assert found.width_s == 0.25 and len(found.running) == len(found.requests_per_s)
+
+
+def test_series_of_a_run_that_was_cut_short_hold_what_was_in_flight() -> None:
+    """As its rates do."""
+    begun = [sample(number, 0.1 * number) for number in range(5)]
+    for each in begun:
+        each.end_s = each.num_output = None
+    found, rates = series(begun, 2.0, per_chunk=3.0), figures(begun, Warmup(), None, 2.0).rates
+    assert sum(found.output_tokens_per_s) * found.width_s == pytest.approx(3 * 2.0 * rates.output_tokens_per_s) == pytest.approx(60)
+    assert sum(found.input_tokens_per_s) * found.width_s == pytest.approx(2.0 * rates.input_tokens_per_s) == pytest.approx(50)
+    assert not sum(found.requests_per_s) and sum(found.running) * found.width_s == pytest.approx(5 * 2.0 - 1.0)
 
 
 def test_series_of_long_runs_have_wider_bins() -> None:

@@ -1,19 +1,20 @@
 """A checkpoint: a config and named tensors. Here in Hugging Face layout, safetensors in one file or several; `gguf` has the other."""
-import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from penstock.compute.models.load import gguf
 from penstock.compute.models.load.contract import Checkpoint
 from penstock.compute.models.load.mxfp4 import Mxfp4Checkpoint
+from penstock.compute.models.load.objects import object_if_there, read_object
 from penstock.compute.models.load.tensorfile import Array, TensorFile
 from penstock.compute.models.quantized import BESIDE, is_microscaled, tells_quantization
 from penstock.compute.quant.codes import Codes, Coding
 from penstock.core.errors import ModelError, NoModelError
 
 CONFIG, WHOLE, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+NO_FILES = ("", os.curdir, os.pardir)
 
 
 class FolderCheckpoint:
@@ -26,14 +27,16 @@ class FolderCheckpoint:
         self._files: dict[str, TensorFile] = {}  # by tensor
         self._parts: list[TensorFile] = []
         for path, promised in weight_files(folder).items():
-            if not path.is_file():
+            if not os.path.lexists(path):
                 raise ModelError(f"{path} is missing: {INDEX} says that it holds {len(promised)} tensors, such as {min(promised)}")
             file = TensorFile(path)
             self._parts.append(file)
-            self._files = dict.fromkeys(file.names(), file) | self._files | dict.fromkeys(promised, file)  # the index decides
-            lacking = [name for name in promised if name not in file.names()]
-            if lacking:
-                raise ModelError(f"{lacking[0]} is missing from {path}, where {INDEX} says that it is")
+            lacking = next((name for name in promised if name not in file.names()), None)
+            if lacking is not None:
+                raise ModelError(f"{lacking} is missing from {path}, where {INDEX} says that it is")
+            for name in file.names():
+                self._files.setdefault(name, file)
+            self._files.update(dict.fromkeys(promised, file))  # the index decides
 
     def names(self) -> Collection[str]:
         return self._files.keys()
@@ -54,8 +57,7 @@ class FolderCheckpoint:
         return None
 
     def rows(self, name: str, start: int, stop: int) -> Array | Codes:
-        tensor = self._files[name].tensor(name)
-        return tensor.reshape(-1, tensor.shape[-1])[start:stop]
+        return self._files[name].rows(name, start, stop)
 
     def fingerprint(self) -> bytes:
         return b"".join(file.fingerprint() for file in self._parts)
@@ -77,19 +79,19 @@ def read_config(folder: Path) -> dict[str, Any]:
     """config.json of a checkpoint, and what stands `beside` it. Raises ModelError when it is missing or is not a JSON object."""
     if not folder.is_dir():
         raise NoModelError(f"there is no folder {folder}")
-    path = folder / CONFIG
-    if not path.is_file():
+    config = object_if_there(folder / CONFIG)
+    if config is None:
         ggufs = gguf_names(folder)
         hint = f"but {ggufs[0]}: give that file itself as the model" if ggufs else "which says what the model is"
         raise ModelError(f"{folder} has no {CONFIG}, {hint}")
-    return beside(folder, read_object(path))
+    return beside(folder, config)
 
 
 def beside(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
     """With what NVIDIA's own file in the folder says of quantization, where config.json says nothing of it. Raises ModelError when that
     file is no JSON object."""
-    path = folder / BESIDE
-    return {**config, BESIDE: read_object(path)} if path.is_file() and not tells_quantization(config) else config
+    found = None if tells_quantization(config) else object_if_there(folder / BESIDE)
+    return config if found is None else {**config, BESIDE: found}
 
 
 def gguf_names(folder: Path) -> list[str]:
@@ -97,18 +99,12 @@ def gguf_names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("*.gguf"))
 
 
-def weight_files(folder: Path) -> dict[Path, tuple[str, ...]]:
+def weight_files(folder: Path) -> dict[Path, Sequence[str]]:
     """The files that hold the tensors, and what the index promises of each (nothing where there is no index)."""
-    if (folder / INDEX).is_file():
-        found: dict[Path, list[str]] = {}
-        for name, file in weight_map(folder / INDEX).items():
-            found.setdefault(folder / file, []).append(name)
-        return {path: tuple(names) for path, names in found.items()}
-    if (folder / WHOLE).is_file():
-        return {folder / WHOLE: ()}
+    if os.path.lexists(folder / INDEX):
+        return {folder / file: names for file, names in weight_map(folder / INDEX).items()}
     if os.path.lexists(folder / WHOLE):
-        what = f"a link to {os.readlink(folder / WHOLE)}, which is missing" if (folder / WHOLE).is_symlink() else "no file"
-        raise ModelError(f"{folder / WHOLE} is {what}")
+        return {folder / WHOLE: ()}
     ggufs = gguf_names(folder)
     if ggufs:
         raise ModelError(f"{folder} holds {ggufs[0]} but no {WHOLE}: give that file itself as the model")
@@ -118,25 +114,14 @@ def weight_files(folder: Path) -> dict[Path, tuple[str, ...]]:
     raise ModelError(f"{folder} holds no weights: neither {WHOLE} nor {INDEX}")
 
 
-def weight_map(path: Path) -> dict[str, str]:
-    """Tensor -> file, from the index. Raises ModelError unless every file is a plain name."""
-    found = read_object(path).get("weight_map")
-    if not isinstance(found, dict) or not found:
+def weight_map(path: Path) -> dict[str, list[str]]:
+    """File -> its tensors, from the index. Raises ModelError unless every file is a plain name."""
+    told = read_object(path).get("weight_map")
+    if not isinstance(told, dict) or not told:
         raise ModelError(f"{path} has no weight_map")
-    for name, file in found.items():
-        if not isinstance(file, str) or Path(file).name != file:
+    found: dict[str, list[str]] = {}
+    for name, file in told.items():
+        if not isinstance(file, str) or os.path.basename(file) != file or file in NO_FILES:
             raise ModelError(f"{path} says that {name} is in {file!r}, which is not the name of a file beside it")
+        found.setdefault(file, []).append(name)
     return found
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file. Raises ModelError when it holds anything else."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ModelError(f"{path} is not JSON: {error}") from None
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror}") from None
-    if not isinstance(content, dict):
-        raise ModelError(f"{path} is JSON, but not an object in braces")
-    return content

@@ -4,6 +4,7 @@ Two changes of the converter are undone, both without rounding: rows of queries 
 1 added. (s - 1 is exact in float32 for every s that is a rounded 1 + w, and 1 + (s - 1) is s again.)
 """
 import math
+import os
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -126,7 +127,7 @@ def open_parts(path: Path) -> list[GgufFile]:
     parts = [first]
     for number in range(2, count + 1):
         part = path.with_name(f"{name[1]}-{number:05}-of-{count:05}.gguf")
-        if not part.is_file():
+        if not os.path.lexists(part):
             raise ModelError(f"{part} is missing: {path.name} is the first of {count} parts")
         parts.append(GgufFile(part))
         told = parts[-1].metadata.whole("split.no", number - 1) + 1, parts[-1].metadata.whole("split.count", count)

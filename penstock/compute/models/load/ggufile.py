@@ -149,7 +149,9 @@ class Parser:
             known = ", ".join(each.name for each in FORMATS.values())
             raise ModelError(f"{name} in {self._path} is stored as {UNREAD.get(kind, f'the unknown type {kind}')}; known: {known}")
         stored = FORMATS[kind]
-        if shape[-1] % stored.block or not all(shape):
+        if not all(shape):
+            raise ModelError(f"{self._path} has a broken header: {name} is {list(shape)}, which holds nothing")
+        if shape[-1] % stored.block:
             raise ModelError(f"{self._path} has a broken header: {name} is {stored.name} {list(shape)}, in blocks of {stored.block}")
         return Tensor(stored, shape, start, start + math.prod(shape) // stored.block * stored.block_bytes)
 

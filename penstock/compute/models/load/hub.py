@@ -4,6 +4,7 @@ In two steps, so that a caller can say from config.json alone whether a model fi
 cache and HF_HUB_OFFLINE are huggingface_hub's affair, as are its progress bars; it is imported only for a hub name.
 """
 import difflib
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from penstock.compute.models import hf
-from penstock.compute.models.load.checkpoint import CONFIG, INDEX, WHOLE, beside, read_config, read_object, weight_map
+from penstock.compute.models.load.checkpoint import CONFIG, INDEX, WHOLE, beside, read_config, weight_map
 from penstock.compute.models.load.gguf import GgufCheckpoint
 from penstock.compute.models.load.ggufile import is_gguf
+from penstock.compute.models.load.objects import read_object
 from penstock.compute.models.load.stored import most_common, stored_dtype
 from penstock.compute.models.methods import MODELOPT
 from penstock.compute.models.quantized import BESIDE as QUANT_BESIDE
@@ -116,7 +118,7 @@ def _remote_dtype(source: Source) -> str | None:
         return None
     try:
         index = _download_if_there(source, INDEX)
-        name = min(weight_map(index).values()) if index else WHOLE
+        name = min(weight_map(index)) if index else WHOLE
         told = huggingface_hub.parse_safetensors_file_metadata(str(source.repo), name, revision=source.commit)
     except (ModelError, errors.SafetensorsParsingError, errors.HTTPError, OSError):
         return None
@@ -132,7 +134,7 @@ def fetch_weights(source: Source, progress: Progress | None = None) -> Path:
     for name in BESIDE:
         _download_if_there(source, name)
     index = _download_if_there(source, INDEX)
-    files = sorted(set(weight_map(index).values())) if index else [WHOLE]
+    files = sorted(weight_map(index)) if index else [WHOLE]
     total = _total_bytes(index)
     done = 0
     for name in files:
@@ -313,4 +315,4 @@ def _at(repo: str, revision: str | None) -> str:
 def _total_bytes(index: Path | None) -> int:
     metadata = read_object(index).get("metadata") if index is not None else None
     size = metadata.get("total_size") if isinstance(metadata, Mapping) else None
-    return int(size) if isinstance(size, int | float) else 0
+    return int(size) if isinstance(size, int | float) and math.isfinite(size) else 0

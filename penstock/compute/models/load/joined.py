@@ -34,7 +34,7 @@ class JoinedCheckpoint:
         return None if name in self._file.names() else self._own.coding(name)
 
     def rows(self, name: str, start: int, stop: int) -> Array | Codes:
-        return self._file.tensor(name)[start:stop] if name in self._file.names() else self._own.rows(name, start, stop)
+        return (self._file if name in self._file.names() else self._own).rows(name, start, stop)
 
     def fingerprint(self) -> bytes:
         return self._own.fingerprint() + self._file.fingerprint()

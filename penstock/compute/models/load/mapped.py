@@ -1,5 +1,6 @@
 """A file's bytes, memory-mapped, which need not stay in memory once they were read."""
 import mmap
+import os
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ class Mapped:
         try:
             self.bytes: Array = np.memmap(path, dtype=np.uint8, mode="r")
         except OSError as error:
+            if isinstance(error, FileNotFoundError) and path.is_symlink():
+                raise ModelError(f"{path} is a link to {os.readlink(path)}, which is missing") from None
             raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
         except ValueError:
             raise ModelError(f"{path} cannot be read: it is empty") from None

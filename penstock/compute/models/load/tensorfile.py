@@ -41,8 +41,9 @@ class TensorFile:
         """Reads the header. Raises ModelError when it cannot be read or the file ends before its last tensor."""
         self.path = path
         self._mapped = Mapped(path)
-        self._entries = entries(self._mapped.bytes, path)
-        self.metadata: Mapping[str, str] = header(self._mapped.bytes).get("__metadata__", {})
+        told, begin = header(self._mapped.bytes, path)
+        self.metadata: Mapping[str, str] = told.pop("__metadata__", None) or {}
+        self._entries = entries(told, begin, len(self._mapped.bytes), path)
 
     def names(self) -> Collection[str]:
         return self._entries.keys()
@@ -63,6 +64,11 @@ class TensorFile:
         if entry.dtype not in DTYPES:
             raise ModelError(f"{name} in {self.path} is stored as {entry.dtype}; known: {', '.join(DTYPES)}")
         return self._mapped.span(entry.start, entry.end).view(DTYPES[entry.dtype]).reshape(entry.shape)
+
+    def rows(self, name: str, start: int, stop: int) -> Array:
+        """Rows of a matrix, or of stacked ones one after another. Raises ModelError as `tensor` does."""
+        tensor = self.tensor(name)
+        return tensor.reshape(-1, tensor.shape[-1])[start:stop]
 
     def octets(self, name: str) -> Array:
         """A tensor of bytes, uint8. Raises ModelError for any other."""
@@ -99,28 +105,29 @@ def check_fetched(content: Array, path: Path) -> None:
         raise ModelError(f"{path} is a pointer of Git LFS, not the file that it stands for: run git lfs pull in {path.parent}")
 
 
-def header(content: Array) -> dict[str, Any]:
-    """The JSON of a file's header. Raises ValueError."""
-    length = int.from_bytes(content[:LENGTH_BYTES].tobytes(), "little")
-    found = json.loads(content[LENGTH_BYTES : LENGTH_BYTES + length].tobytes())
-    if not isinstance(found, dict):
-        raise ValueError(f"it holds a {type(found).__name__} where tensors by name belong")
-    if not isinstance(found.get("__metadata__", {}), dict):
-        raise ValueError("its __metadata__ is no object")
-    return found
-
-
-def entries(content: Array, path: Path) -> dict[str, Entry]:
-    """The header of a file's `content` (uint8), checked against its length. Raises ModelError."""
+def header(content: Array, path: Path) -> tuple[dict[str, Any], int]:
+    """(the JSON of the header in a file's `content`, uint8; where the tensors begin). Raises ModelError."""
     check_fetched(content, path)
-    size = len(content)
-    length = int.from_bytes(content[:LENGTH_BYTES].tobytes(), "little")
+    size, length = len(content), int.from_bytes(content[:LENGTH_BYTES].tobytes(), "little")
     begin = LENGTH_BYTES + length
     if size < LENGTH_BYTES or length > MAX_HEADER_BYTES or begin > size:
         raise ModelError(f"{path} is not a safetensors file, or is cut short: its header of {length} bytes does not fit in {size}")
     try:
-        found = {name: _entry(name, given, begin) for name, given in header(content).items() if name != "__metadata__"}
+        found = json.loads(content[LENGTH_BYTES:begin].tobytes())
     except (ValueError, RecursionError) as error:
+        raise ModelError(f"{path} has a header that cannot be read: {error}") from None
+    if not isinstance(found, dict):
+        raise ModelError(f"{path} has a broken header: it holds a {type(found).__name__} where tensors by name belong")
+    if not isinstance(found.get("__metadata__"), dict | None):
+        raise ModelError(f"{path} has a broken header: its __metadata__ is no object")
+    return found, begin
+
+
+def entries(told: Mapping[str, Any], begin: int, size: int, path: Path) -> dict[str, Entry]:
+    """The tensors that a header tells of, checked against the file's size. Raises ModelError."""
+    try:
+        found = {name: _entry(name, given, begin) for name, given in told.items()}
+    except ValueError as error:
         raise ModelError(f"{path} has a header that cannot be read: {error}") from None
     needed = max((entry.end for entry in found.values()), default=begin)
     if needed > size:
@@ -130,23 +137,27 @@ def entries(content: Array, path: Path) -> dict[str, Entry]:
         if itemsize is not None and math.prod(entry.shape) * itemsize != entry.end - entry.start:
             raise ModelError(
                 f"{path} has a broken header: {name} is {entry.dtype} {list(entry.shape)} in {entry.end - entry.start} bytes")
-    check_order(found, path)
+    check_order(found, begin, size, path)
     return found
 
 
-def check_order(found: Mapping[str, Entry], path: Path) -> None:
-    """Raises ModelError for tensors that share bytes: the format lays one behind another."""
-    behind, before = 0, ""
-    for start, end, name in sorted((entry.start, entry.end, name) for name, entry in found.items()):
-        if start < behind and start < end:
+def check_order(found: Mapping[str, Entry], begin: int, size: int, path: Path) -> None:
+    """Raises ModelError unless the tensors lie one behind another, as the format has it: for bytes that two share, and for bytes of none,
+    as where a name stands twice."""
+    behind, before = begin, "the header"
+    for start, end, name in sorted((entry.start, entry.end, name) for name, entry in found.items() if entry.start < entry.end):
+        if start < behind:
             raise ModelError(f"{path} has a broken header: {name} begins {behind - start} bytes before {before} ends")
-        if end > behind:
-            behind, before = end, name
+        if start > behind:
+            raise ModelError(f"{path} has a broken header: the {start - behind} bytes between {before} and {name} are no tensor's")
+        behind, before = end, name
+    if size > behind:
+        raise ModelError(f"{path} has a broken header: the {size - behind} bytes behind {before} are no tensor's")
 
 
 def _entry(name: str, given: Any, begin: int) -> Entry:
     match given:
         case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(start), int(end)]} if 0 <= start <= end:
-            if all(isinstance(size, int) and size >= 0 for size in shape):
+            if all(type(size) is int and size >= 0 for size in shape):
                 return Entry(dtype, tuple(shape), begin + start, begin + end)
     raise ValueError(f"{name} is {str(given)[:200]}, not a dtype, a shape and two data_offsets")

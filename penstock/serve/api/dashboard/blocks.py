@@ -2,8 +2,8 @@
 
 0: free. 1: a reusable prefix that nobody holds. 2: of a request without a lane. 3 + lane: of the request in that lane; plus 128 where
 several sequences share it. Caches of more than `MAX_CELLS` blocks are drawn with several to a cell, each cell in the colour of the first of
-its blocks that is held, and with the share of its blocks that are in use beside it. `evicted` are the cells where a cached block has made
-room since the last picture.
+its blocks that is held, and beside it with how many of them are held (`held`), and held or cached (`fill`), in 255ths. `evicted` are the
+cells where a cached block has made room since the last picture.
 """
 import base64
 import time
@@ -51,8 +51,8 @@ class BlockMap:
             return told | {"cells": encode(values)}
         padded = np.zeros(-(-len(values) // per_cell) * per_cell, np.uint8)
         padded[: len(values)] = values
-        cells, fill = aggregate(padded.reshape(-1, per_cell))
-        return told | {"cells": encode(cells), "fill": encode(fill)}
+        cells, held, fill = aggregate(padded.reshape(-1, per_cell))
+        return told | {"cells": encode(cells), "held": encode(held), "fill": encode(fill)}
 
     def _owners(self, look: Look, lane_of: Callable[[int], int | None]) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
         """By block: a value that names its lane, 0 where nobody lives; and how many sequences have it."""
@@ -77,13 +77,18 @@ class BlockMap:
         return look.last_evicted[-num_new:] if num_new else ()
 
 
-def aggregate(values: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """[cells, blocks of each] -> what each cell shows, and how much of it is in use, 255 for all."""
+def aggregate(values: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]:
+    """[cells, blocks of each] -> what each cell shows, and how much of it is held, and how much held or cached, 255 for all."""
     held = values >= OTHER
     first = values[np.arange(len(values)), held.argmax(axis=1)]
     best = np.where((values == CACHED).any(axis=1), CACHED, FREE)
-    fill = np.rint((values != FREE).mean(axis=1) * 255)
-    return np.where(held.any(axis=1), first, best).astype(np.uint8), fill.astype(np.uint8)
+    return np.where(held.any(axis=1), first, best).astype(np.uint8), shares(held), shares(values != FREE)
+
+
+def shares(those: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    """[cells, blocks of each] -> how much of each cell, 255 for all, and nothing only for none."""
+    found: NDArray[np.uint8] = np.ceil(those.mean(axis=1) * 255).astype(np.uint8)
+    return found
 
 
 def counted(num_holders: list[int]) -> NDArray[np.int32]:

@@ -17,7 +17,7 @@ from penstock.core.errors import OverloadedError
 from penstock.core.hardware import Hardware
 from penstock.core.types import Seq, Status
 from penstock.serve.api.dashboard.blocks import BlockMap
-from penstock.serve.api.dashboard.figures import Figures, Stretch
+from penstock.serve.api.dashboard.figures import Figures, History, Stretch
 from penstock.serve.api.dashboard.lanes import Lanes
 from penstock.serve.api.dashboard.limit import Binding, points, roof
 from penstock.serve.engine.requests import Gauges, Health
@@ -71,46 +71,50 @@ class Watcher:
 class Picture:
     """What the page shows, kept from update to update. One thread."""
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: Subject, history: History) -> None:
         self._subject = subject
+        self._history = history
         self._binding: Binding | None = None  # from the first look on: of the step that was under way before nothing is heard
-        self.figures = Figures(subject.hardware, subject.compute_type)
+        self._figures = Figures(subject.hardware, subject.compute_type)
         self._lanes = Lanes()
         self._blocks = BlockMap()
         self._number = 0
 
-    def greeting(self) -> dict[str, Any]:
-        """What a new watcher is told once."""
+    def greeting(self, update_s: float) -> dict[str, Any]:
+        """What a new watcher is told once, before the update of that time."""
         subject = self._subject
         return {
-            "type": "hello", "about": subject.about, "block_size": subject.block_size, "update_s": UPDATE_S,
-            "roof": roof(subject.hardware, subject.compute_type), "history": list(self.figures.history)}
+            "type": "hello", "about": subject.about, "block_size": subject.block_size,
+            "roof": roof(subject.hardware, subject.compute_type), "history": self._history.before(update_s)}
 
     def update(self, steps: list[Seen], num_missed: int, look: Look) -> dict[str, Any]:
         """The next one. `look` is as old as the step in flight is long."""
-        subject, figures, lanes, now = self._subject, self.figures, self._lanes, self._subject.clock.now()
+        subject, figures, lanes, now = self._subject, self._figures, self._lanes, round(self._subject.clock.now(), 4)
         binding = self._binding = self._binding or Binding(
             subject.hardware, subject.compute_type, subject.clock, subject.engine.under_way_s)
         for seen in steps:
             lanes.step(seen)
         lanes.look(look.seqs, now)
-        figures.add(steps, now)
+        under_way_s = subject.engine.under_way_s()
+        figures.add(steps, now, under_way_s)
         gauges, health = subject.engine.gauges(), subject.engine.health()
         recent = figures.recent()
+        per_s = rates(recent)
         limit = binding.limit((seen.record for seen in steps), bool(look.seqs))
+        num_running, num_waiting = lanes.counts()
         kv_share = gauges.kv_blocks_used / max(1, gauges.kv_blocks_total)
         self._number += 1
         return {
-            "type": "update", "n": self._number, "t": round(now, 4), "steps_missed": num_missed,
+            "type": "update", "n": self._number, "t": now, "steps_missed": num_missed,
             "health": {"ok": health.ok, "reason": health.reason},
-            "now": {"running": gauges.num_running, "waiting": gauges.num_waiting, "kv_used": gauges.kv_blocks_used,
+            "now": {"running": num_running, "waiting": num_waiting, "kv_used": gauges.kv_blocks_used,
                     "kv_cached": gauges.kv_blocks_cached, "kv_total": gauges.kv_blocks_total,
-                    "oldest_s": oldest_s(look.seqs, now)},
-            "rates": rates(recent), "cache": figures.cache(look),
+                    "oldest_s": oldest_s(look.seqs, now), "under_way_s": None if under_way_s is None else max(0.0, now - under_way_s)},
+            "rates": per_s, "cache": figures.cache(look),
             "latency": figures.requests(lanes.entries(), lanes.ended, now), "late": figures.late(gauges, now),
             "limit": {"kind": limit.name, "sentence": limit.sentence, "share": limit.share, "reached": limit.reached},
             "points": points(recent),
-            "history": figures.remember(now, gauges.num_running, gauges.num_waiting, kv_share),
+            "history": self._history.add(now, per_s["output"], per_s["prefill"], num_running, num_waiting, kv_share),
             "map": self._blocks.draw(look, lanes.lane_of), "timeline": lanes.tell(),
         }
 
@@ -136,6 +140,7 @@ class Feed:
 
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
+        self._history = History()
         self._watchers: set[Watcher] = set()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -167,7 +172,7 @@ class Feed:
             raise
 
     def _run(self) -> None:
-        watch, engine, picture = Watch(), self._subject.engine, Picture(self._subject)
+        watch, engine, picture = Watch(), self._subject.engine, Picture(self._subject, self._history)
         engine.watch(watch)
         try:
             num_quiet = 0
@@ -198,7 +203,7 @@ class Feed:
             texts = [text] if to_all or watcher.is_new else []
             if watcher.is_new:
                 watcher.is_new = False
-                texts.insert(0, ENCODER.encode(picture.greeting()))
+                texts.insert(0, ENCODER.encode(picture.greeting(update["t"])))
             for each in texts:
                 post(watcher, each)
 

@@ -23,7 +23,6 @@ class Part:
 
     num_steps: int = 0
     seconds: float = 0.0
-    compute_seconds: float = 0.0  # of these in the backend
     operations: int = 0
     weight_bytes: int = 0
     kv_bytes: int = 0
@@ -33,7 +32,6 @@ class Part:
     def add(self, record: StepRecord, hardware: Hardware | None, compute_type: str) -> None:
         self.num_steps += 1
         self.seconds += record.seconds
-        self.compute_seconds += record.compute_seconds
         self.operations += record.operations
         self.weight_bytes += record.weight_bytes
         self.kv_bytes += record.kv_bytes
@@ -59,17 +57,14 @@ class Part:
         """Of the measured operation rate: MFU. None where it is not known."""
         return self.least_compute_s / self.seconds if self.least_compute_s and self.seconds else None
 
-    @property
-    def outside_share(self) -> float:
-        """Of the steps' time what was spent outside the backend: scheduling, sampling, drafting."""
-        return max(0.0, 1 - self.compute_seconds / self.seconds) if self.seconds else 0.0
-
 
 @dataclass(slots=True)
 class Stretch:
     """What the steps of a stretch of time add up to: those with tokens of prompts, and those that only decode."""
 
     window_s: float = 0.0
+    began_s: float = math.inf  # the first of them
+    ended_s: float = -math.inf  # the last of them
     prefill: Part = field(default_factory=Part)
     decode: Part = field(default_factory=Part)
     num_prefilled: int = 0  # prompt tokens computed
@@ -79,6 +74,8 @@ class Stretch:
 
     def add(self, seen: Seen, hardware: Hardware | None, compute_type: str) -> None:
         record = seen.record
+        self.began_s = min(self.began_s, record.began_s)
+        self.ended_s = max(self.ended_s, record.began_s + record.seconds)
         (self.prefill if record.num_prefill_tokens else self.decode).add(record, hardware, compute_type)
         self.num_prefilled += record.num_prefill_tokens
         self.num_output += sum([len(output.tokens) for output in seen.outputs])
@@ -86,7 +83,8 @@ class Stretch:
         self.num_accepted += record.num_accepted_tokens
 
     def merge(self, other: "Stretch") -> None:
-        self.window_s += other.window_s
+        self.began_s = min(self.began_s, other.began_s)
+        self.ended_s = max(self.ended_s, other.ended_s)
         self.prefill.merge(other.prefill)
         self.decode.merge(other.decode)
         self.num_prefilled += other.num_prefilled
@@ -99,8 +97,8 @@ class Stretch:
         return self.prefill.seconds + self.decode.seconds
 
 
-def together(stretches: Iterable[Stretch]) -> Stretch:
-    total = Stretch()
+def together(stretches: Iterable[Stretch], window_s: float) -> Stretch:
+    total = Stretch(window_s)
     for stretch in stretches:
         total.merge(stretch)
     return total
@@ -159,44 +157,52 @@ class Growth:
         return tuple([now - then for now, then in zip(counts, self._counts[0][1], strict=True)])
 
 
+class History:
+    """A point a second, of the last five minutes: [time, output/s, prompt/s, running, waiting, KV share]. It outlives who watches."""
+
+    def __init__(self) -> None:
+        self._points: deque[list[float]] = deque(maxlen=HISTORY_S)
+
+    def add(self, at_s: float, *figures: float) -> list[float] | None:
+        """The next point; None where the second is not over."""
+        if self._points and at_s - self._points[-1][0] < 0.99:
+            return None
+        self._points.append([at_s, *(round(figure, 4) for figure in figures)])
+        return self._points[-1]
+
+    def before(self, at_s: float) -> list[list[float]]:
+        return [point for point in self._points if at_s - HISTORY_S <= point[0] < at_s]
+
+
 class Figures:
     """Fed with updates by one thread: steps, then the state that they left."""
 
     def __init__(self, hardware: Hardware | None, compute_type: str) -> None:
         self._hardware = hardware
         self._compute_type = compute_type
-        self._last_s: float | None = None
+        self._since_s: float | None = None
+        self._until_s = -math.inf
         self._stretches: deque[Stretch] = deque()
         self._cached, self._late = Growth(), Growth()
-        self._second = Stretch()
-        self.history: deque[list[float]] = deque(maxlen=HISTORY_S)  # [time, output/s, prompt/s, running, waiting, KV share], one a second
         self.ttft, self.tpot = Latencies(), Latencies()
 
-    def add(self, steps: Sequence[Seen], now: float) -> None:
-        stretch = Stretch(now - self._last_s if self._last_s is not None else 0.0)
-        self._last_s = now
-        for seen in steps:
-            stretch.add(seen, self._hardware, self._compute_type)
-        self._stretches.append(stretch)
-        self._second.merge(stretch)
-        while len(self._stretches) > 1 and sum(each.window_s for each in self._stretches) - self._stretches[0].window_s >= RATE_S:
+    def add(self, steps: Sequence[Seen], now: float, under_way_s: float | None = None) -> None:
+        """`under_way_s`: when the step began that is computed now, which is left out with all its time; None: there is none."""
+        self._since_s = now if self._since_s is None else self._since_s
+        if steps:
+            stretch = Stretch()
+            for seen in steps:
+                stretch.add(seen, self._hardware, self._compute_type)
+            self._stretches.append(stretch)
+        until_s = now if under_way_s is None else min(now, under_way_s)
+        self._until_s = max([until_s, *(stretch.ended_s for stretch in self._stretches)])  # it may have ended meanwhile
+        while self._stretches and self._stretches[0].ended_s <= self._until_s - RATE_S:
             self._stretches.popleft()
 
     def recent(self) -> Stretch:
-        """The last seconds."""
-        return together(self._stretches)
-
-    def remember(self, now: float, num_running: int, num_waiting: int, kv_share: float) -> list[float] | None:
-        """The history's next second, once it is over."""
-        second = self._second
-        if second.window_s < 0.99:
-            return None
-        point = [
-            round(now, 2), round(second.num_output / second.window_s, 2), round(second.num_prefilled / second.window_s, 2),
-            num_running, num_waiting, round(kv_share, 4)]
-        self.history.append(point)
-        self._second = Stretch()
-        return point
+        """The last seconds, or as far back as the steps began that ended in them."""
+        since_s = max(self._since_s or 0.0, self._until_s - RATE_S)
+        return together(self._stretches, max(0.0, self._until_s - min([since_s, *(stretch.began_s for stretch in self._stretches)])))
 
     def requests(self, live: Iterable[Entry], ended: Iterable[Entry], now: float) -> dict[str, Any]:
         """Latencies of requests that ended, and of those that run as far as they have come."""
@@ -214,7 +220,7 @@ class Figures:
     def cache(self, look: Look) -> dict[str, Any]:
         """Of the prompt tokens looked up in the last minute the share that was found, and cached blocks that made room."""
         queried, hit, evicted = self._cached.of(look.at_s, look.num_queried, look.num_hit, look.num_evicted)
-        return {"hit_rate": hit / queried if queried else None, "evicted": look.num_evicted, "evicted_minute": evicted}
+        return {"hit_rate": hit / queried if queried else None, "evicted_minute": evicted}
 
     def late(self, gauges: Gauges, now: float) -> dict[str, Any]:
         """Requests of the last minute that could not be served in time: refused, or put last."""

@@ -28,13 +28,15 @@ class Entry:
     lane_s: float | None = None  # since when the lane is its own: since it arrived, or since the one before left
     ended_output: int = 0  # of sequences that have ended before the request; a search drops what these came to
     ended_preemptions: int = 0
-    last_token_s: float | None = None
+    last_token_s: float | None = None  # of its first sequence
+    num_told: int = 0  # output tokens that this had then
     ended_s: float | None = None
     was_told: bool = False  # its first token was handed to the figures
 
     @property
     def running(self) -> bool:
-        return any(seq.status is Status.RUNNING for seq in self.seqs.values())
+        """Also where its end, a step younger than the rest, is yet to be told."""
+        return any(seq.status is not Status.WAITING for seq in self.seqs.values())
 
     @property
     def num_preemptions(self) -> int:
@@ -49,7 +51,7 @@ class Entry:
     def tpot_s(self) -> float | None:
         """Seconds for each output token after the first, of its first sequence so far; None where that has too few to tell."""
         first, last = self.first.first_token_s, self.last_token_s
-        num_more = self.first.num_output - 1
+        num_more = self.num_told - 1
         return (last - first) / num_more if first is not None and last is not None and num_more > 0 else None
 
     def forget(self, seqs: Iterable[Seq]) -> None:
@@ -93,6 +95,11 @@ class Lanes:
         """Of the requests that live."""
         return self._entries.values()
 
+    def counts(self) -> tuple[int, int]:
+        """Requests that run, and that wait, now: the step in flight, if any, included."""
+        num_running = sum(entry.running for entry in self._entries.values())
+        return num_running, len(self._entries) - num_running
+
     def step(self, seen: Seen) -> None:
         """Takes in what a step did."""
         record = seen.record
@@ -102,6 +109,7 @@ class Lanes:
         column = self._open(record.began_s)
         column.ended_s, column.num_steps = ended_s, column.num_steps + 1
         accepted = {output.seq_id: output.check.num_accepted for output in seen.outputs if output.check is not None}
+        num_before = {planned.seq_id: planned.num_output for planned in seen.plan.seqs}
         for planned in seen.plan.seqs:
             entry = self._owners.get(planned.seq_id)
             if entry is not None and entry.lane is not None:
@@ -112,7 +120,7 @@ class Lanes:
             entry = self._owners.get(output.seq_id)
             if entry is not None:
                 if output.tokens and entry.first.seq_id == output.seq_id:
-                    entry.last_token_s = ended_s
+                    entry.last_token_s, entry.num_told = ended_s, num_before[output.seq_id] + len(output.tokens)
                 if output.finish_reason is not None:
                     self._leave(entry, [entry.seqs[output.seq_id]], ended_s)
 
@@ -136,7 +144,7 @@ class Lanes:
     def tell(self) -> dict[str, Any]:
         """What is new since the last time, and how all that live are."""
         columns, self._columns, self._column = self._columns[-MAX_COLUMNS:], [], None
-        ended, self.ended = self.ended[-MAX_ENDED:], []
+        ended, self.ended = [entry for entry in self.ended if entry.lane is not None][-MAX_ENDED:], []
         shown = sorted((entry for entry in self._entries.values() if entry.lane is not None), key=lambda entry: entry.lane or 0)
         return {
             "columns": [column.wire() for column in columns],

@@ -62,16 +62,15 @@ def points(stretch: Stretch) -> dict[str, Any]:
 
 
 def roof(hardware: Hardware | None, compute_type: str) -> dict[str, Any] | None:
-    """The machine's measured limits: bytes a second from the largest working set, and by working set; operations a second."""
+    """The machine's measured limits: bytes a second from the largest working set, operations a second."""
     if hardware is None:
         return None
     return {
-        "name": hardware.name, "bandwidth": hardware.memory_bandwidth(), "type": compute_type, "ops": hardware.ops(compute_type),
-        "by_size": [[size, rate] for size, rate in sorted(hardware.read_bytes_per_s.items())]}
+        "name": hardware.name, "bandwidth": hardware.memory_bandwidth(), "type": compute_type, "ops": hardware.ops(compute_type)}
 
 
 def _point(part: Part) -> dict[str, Any]:
     return {
         "intensity": part.operations / part.num_bytes, "ops_per_s": part.operations / part.seconds,
-        "bandwidth_share": part.bandwidth_share, "rate_share": part.rate_share, "outside_share": part.outside_share,
+        "bandwidth_share": part.bandwidth_share, "rate_share": part.rate_share,
         "bytes_per_step": part.num_bytes / part.num_steps, "step_s": part.seconds / part.num_steps}

@@ -195,27 +195,23 @@ class Connections:
         self._idle: list[Connection] = []
         self._num_busy = 0
         self._opening: asyncio.Task[None] | None = None
-        self.num_again = 0  # requests that a closed connection took with it, and another one carried
 
     async def exchange(self, request: bytes, reply: Reply, on_body: OnBody, on_sent: Callable[[float], None]) -> None:
-        """One request and its reply. `on_sent` is told the seconds that connecting took. A kept connection that the server had closed
-        meanwhile is replaced once, by a new one. Raises OSError, BadAnswer."""
+        """One request and its reply. A kept connection that the server had closed meanwhile is replaced once, by a new one. `on_sent` is
+        told, each time that the request goes out, the seconds until then: connections took them. Raises OSError, BadAnswer."""
         self._num_busy += 1
-        connect_s, take = 0.0, self._take
+        began_s, take = self._now(), self._take
         try:
             while True:
-                began_s = self._now()
                 connection = await take()
-                connect_s += self._now() - began_s
                 was_kept = connection.kept
-                on_sent(connect_s)
+                on_sent(self._now() - began_s)
                 try:
                     await connection.send(request, reply, on_body)
                     break
                 except (OSError, BadAnswer):
                     if not was_kept or reply.begun:
                         raise
-                    self.num_again += 1
                     take = self._open  # who closed one of those that it had kept may have closed them all
                 except asyncio.CancelledError:
                     connection.close()

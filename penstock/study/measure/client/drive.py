@@ -187,6 +187,7 @@ class Driver:
         self.samples: list[Sample] = []
         self.ended: list[Sample] = []
         self.num_answered = self.num_refused = self.num_tokens = 0
+        self.num_sessions = 0  # that ended
         self.lag = Lag()
         self._target, self._watch = target, watch
 
@@ -279,6 +280,7 @@ class Driver:
             if not sample.ok:
                 break
             history.append({"role": "assistant", "content": text if turn.answer is None else turn.answer})
+        self.num_sessions += 1
         return sample
 
     def _count(self, sample: Sample) -> None:

@@ -3,14 +3,18 @@
 
 class EventReader:
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest: list[bytes] = []  # of an event that is not complete: a long one is put together once
 
     def feed(self, body: bytes) -> list[bytes]:
         """The data of the events that are complete with these bytes."""
-        text = self._rest + body if self._rest else body
+        self._rest.append(body)
+        if b"\n" not in body:
+            return []
+        text = b"".join(self._rest)
         if b"\r" in text:
             text = text.replace(b"\r\n", b"\n")
-        *events, self._rest = text.split(b"\n\n")
+        *events, rest = text.split(b"\n\n")
+        self._rest = [rest] if rest else []
         return [data for event in events if (data := data_of(event))]  # an empty one is a keep-alive
 
 

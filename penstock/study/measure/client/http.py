@@ -18,26 +18,24 @@ class Reply:
     def __init__(self) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
+        self.begun = False  # something of it has come
         self.done = False
         self.reusable = False
         self._buffer = b""
+        self._at = 0  # of it, what was read
         self._read = self._read_head
         self._left = 0  # bytes of the body, or of its chunk
 
-    @property
-    def begun(self) -> bool:
-        return bool(self._buffer or self.status)
-
     def feed(self, data: bytes) -> bytes:
         """The body's part in `data`. Raises BadAnswer."""
-        self._buffer = self._buffer + data if self._buffer else data
-        body = b""
-        while not self.done:
-            found = self._read()
-            if found is None:
-                break
-            body = body + found if body else found
-        return body
+        self.begun = True
+        self._buffer = self._buffer[self._at :] + data if self._at < len(self._buffer) else data
+        self._at = 0
+        pieces: list[bytes] = []
+        while not self.done and (found := self._read()) is not None:
+            if found:
+                pieces.append(found)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def ended(self) -> None:
         """The connection was closed. Raises BadAnswer when more was to come."""
@@ -48,13 +46,13 @@ class Reply:
                             "the server closed the connection without an answer")
 
     def _read_head(self) -> bytes | None:
-        end = self._buffer.find(b"\r\n\r\n")
+        end = self._buffer.find(b"\r\n\r\n", self._at)
         if end < 0:
-            if len(self._buffer) > MAX_HEAD:
+            if len(self._buffer) - self._at > MAX_HEAD:
                 raise BadAnswer(f"the answer's head is longer than {MAX_HEAD} bytes")
             return None
-        lines = self._buffer[:end].decode("latin-1").split("\r\n")
-        self._buffer = self._buffer[end + 4 :]
+        lines = self._buffer[self._at : end].decode("latin-1").split("\r\n")
+        self._at = end + 4
         version, _, rest = lines[0].partition(" ")
         if not version.startswith("HTTP/1.") or not is_number(rest[:3]):
             raise BadAnswer(f"the answer begins with {lines[0]!r:.60}, not with HTTP/1.1 and a status")
@@ -84,57 +82,52 @@ class Reply:
             self._read = self._read_to_end
 
     def _read_length(self) -> bytes | None:
-        if not self._buffer:
-            return None
-        found, self._buffer = self._buffer[: self._left], self._buffer[self._left :]
+        found = self._take(self._left)
         self._left -= len(found)
         self.done = self._left == 0
-        return found
-
-    def _read_to_end(self) -> bytes | None:
-        found, self._buffer = self._buffer, b""
         return found or None
 
+    def _read_to_end(self) -> bytes | None:
+        return self._take(len(self._buffer)) or None
+
     def _read_size(self) -> bytes | None:
-        """A chunk's size and, where it is there already, the chunk."""
-        buffer = self._buffer
-        end = buffer.find(b"\r\n")
+        """A chunk's size, and what is there of the chunk."""
+        end = self._buffer.find(b"\r\n", self._at)
         if end < 0:
-            if len(buffer) > MAX_HEAD:
+            if len(self._buffer) - self._at > MAX_HEAD:
                 raise BadAnswer(f"a chunk's size is longer than {MAX_HEAD} bytes")
             return None
-        size = buffer[:end].partition(b";")[0].strip()
+        size = self._buffer[self._at : end].partition(b";")[0].strip()
         if not size or not HEX.issuperset(size):
             raise BadAnswer(f"a chunk's size is {size!r:.30}")
-        self._left = left = int(size, 16)
-        begin = end + 2
-        if left and len(buffer) >= begin + left + 2:
-            self._buffer = buffer[begin + left + 2 :]
-            return buffer[begin : begin + left]
-        self._buffer = buffer[begin:]
-        self._read = self._read_chunk if left else self._read_trailer
-        return b""
+        self._left, self._at = int(size, 16), end + 2
+        self._read = self._read_chunk if self._left else self._read_trailer
+        return self._read()
 
     def _read_chunk(self) -> bytes | None:
         """Of a chunk that is not all there yet, what is there."""
-        if len(self._buffer) >= self._left + 2:
-            found, self._buffer = self._buffer[: self._left], self._buffer[self._left + 2 :]
+        if len(self._buffer) >= self._at + self._left + 2:
+            found = self._take(self._left)
+            self._at += 2
             self._read = self._read_size
             return found
-        found = self._buffer[: self._left]
-        if not found:
-            return None
-        self._buffer = self._buffer[len(found) :]
+        found = self._take(self._left)
         self._left -= len(found)
-        return found
+        return found or None
 
     def _read_trailer(self) -> bytes | None:
-        end = self._buffer.find(b"\r\n")
+        end = self._buffer.find(b"\r\n", self._at)
         if end < 0:
             return None
-        self.done = end == 0
-        self._buffer = self._buffer[end + 2 :]
+        self.done = end == self._at
+        self._at = end + 2
         return b""
+
+    def _take(self, size: int) -> bytes:
+        """So many of the next bytes, or as many as there are."""
+        found = self._buffer[self._at : self._at + size]
+        self._at += len(found)
+        return found
 
 
 def is_number(text: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.compute.decoding.params import check_params
 from penstock.core.config import EngineConfig
-from penstock.core.errors import PenstockError, RequestError, UsageError
+from penstock.core.errors import OverloadedError, PenstockError, RequestError, UsageError
 from penstock.core.events import StepRecord
 from penstock.core.types import SamplingParams
 from penstock.serve.api.call import Progress
@@ -104,6 +104,7 @@ class Inside:
         except PenstockError as error:
             sample.fail(str(error), self._watch())
             sample.status = error.status if isinstance(error, RequestError) else None
+            sample.retry_after_s = error.retry_after_s if isinstance(error, OverloadedError) else 0.0
             self._inner.metrics.on_request("abort" if sample.status is None or sample.status >= 500 else "refused", Usage(), None)
             return ""
         sample.end_s = self._watch()

@@ -16,6 +16,7 @@ LENGTH, CHAT_LENGTH = "max_tokens", "max_completion_tokens"  # fields of an answ
 CHOOSING = {"best_of": 1, "scorer": None, "self_consistency": None}  # fields that ask for a choice, and the value that asks for none
 TOO_LONG = "context_length_exceeded"  # the code of an error
 DONE = b"[DONE]"
+NO_REASON = "no reason given"
 decode = json.JSONDecoder().raw_decode  # half the time of json.loads, which looks for encodings and white space first
 
 
@@ -103,7 +104,7 @@ class Answer:
             self.ended = True
             return
         try:
-            told, _ = decode(data.decode().lstrip())
+            told, _ = decode(data.decode("utf-8", "replace").lstrip())  # as server-sent events are to be read
         except (ValueError, RecursionError):
             self._sample.error = f"an event is not JSON: {data[:60]!r}"
             return
@@ -191,4 +192,4 @@ def error_text(told: Any) -> str:
     """What an error says, in whichever of the usual shapes."""
     error = told.get("error", told) if isinstance(told, dict) else told
     message = error.get("message", error.get("detail", error)) if isinstance(error, dict) else error
-    return str(message)[:300]
+    return str(message)[:300] or NO_REASON

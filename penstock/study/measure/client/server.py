@@ -11,7 +11,7 @@ from penstock.serve.api.slo import HEADER, WARNING
 from penstock.study.measure.client.connections import Address, Connect, Connections, reason
 from penstock.study.measure.client.events import EventReader
 from penstock.study.measure.client.http import BadAnswer, Reply, is_number, merged, request_bytes
-from penstock.study.measure.client.openai import TOO_LONG, Answer, Ask, Wish, body_of, error_text
+from penstock.study.measure.client.openai import NO_REASON, TOO_LONG, Answer, Ask, Wish, body_of, error_text
 from penstock.study.measure.client.target import Stopwatch
 from penstock.study.measure.load import num_tokens
 from penstock.study.measure.samples import Sample
@@ -56,7 +56,7 @@ class Server:
         self.wish, self._access, self._watch = wish, access, watch
         self.max_model_len = max_model_len
         self._connections = Connections(connect, watch, access.ahead)
-        self._count = 0
+        self._count = self._num_again = 0
         self._told = {HEADER: str(wish.objectives)} if wish.objectives else {}
         self._warning: str | None = None  # of objectives that nothing is done for
 
@@ -77,13 +77,14 @@ class Server:
         answer, events, reply, rest = Answer(sample, keep_text), EventReader(), Reply(), bytearray()
 
         def on_body(reply: Reply, body: bytes, now_s: float) -> None:
-            if reply.status == 200 and reply.headers.get("content-type", "").lower().startswith("text/event-stream"):
+            if reply.status == 200 and is_stream(reply):
                 for data in events.feed(body):
                     answer.event(data, now_s)
             elif reply.status == 200 or len(rest) < MAX_ERROR:
                 rest.extend(body)
 
         def on_sent(connect_s: float) -> None:
+            self._num_again += sample.sent_s is not None
             sample.sent_s, sample.connect_s = self._watch(), connect_s
 
         try:
@@ -97,7 +98,7 @@ class Server:
         sample.status, sample.end_s = reply.status, self._watch()
         sample.retry_after_s = retry_after_of(reply)
         self._warning = reply.headers.get(WARNING, self._warning)
-        self._judge(answer, sample, bytes(rest))
+        judge(answer, sample, reply, bytes(rest))
         return answer.text
 
     async def fetch(self, method: str, path: str, told: Any = None) -> tuple[int, bytes]:
@@ -132,8 +133,8 @@ class Server:
 
     def notes(self) -> list[str]:
         said = [] if self._warning is None else [f"the server warns about the SLO that requests carried: {self._warning}"]
-        if again := self._connections.num_again:
-            times = "once" if again == 1 else f"{again:,} times"
+        if self._num_again:
+            times = "once" if self._num_again == 1 else f"{self._num_again:,} times"
             said.append(f"requests were sent again {times}: the server closed a connection that it had kept, without an answer")
         return said
 
@@ -154,20 +155,28 @@ class Server:
         own = {"Host": self._access.address.host_header, "Accept": "*/*"} | ({} if key is None else {"Authorization": f"Bearer {key}"})
         return merged(own, *more, self._access.headers)
 
-    @staticmethod
-    def _judge(answer: Answer, sample: Sample, rest: bytes) -> None:
-        """What is wrong with an answer that is complete as HTTP."""
-        if sample.status != 200:
-            sample.error = f"status {sample.status}: {said(rest)}"
-        elif rest:
-            answer.whole(rest, sample.end_s or 0.0)
-        elif not answer.ended and sample.finish_reason is None:
-            sample.error = sample.error or "the stream ended without a finish reason"
+
+def is_stream(reply: Reply) -> bool:
+    return reply.headers.get("content-type", "").lower().startswith("text/event-stream")
+
+
+def judge(answer: Answer, sample: Sample, reply: Reply, rest: bytes) -> None:
+    """What is wrong with an answer that is complete as HTTP, and what is not known before its end. `rest`: what came outside of events."""
+    end_s = sample.end_s or 0.0
+    if reply.status != 200:
+        sample.error = f"status {reply.status}: {said(rest)}"
+    elif not is_stream(reply):
+        answer.whole(rest, end_s)
+    elif not answer.ended and sample.finish_reason is None:
+        sample.error = sample.error or "the stream ended without a finish reason"
+    if not sample.num_output:
+        sample.num_output = len(sample.chunk_s) or None
+        sample.uncounted = True
+    if sample.error is None and sample.last_s is None:
         if sample.num_output is None:
-            sample.num_output = len(sample.chunk_s) or None
-            sample.uncounted = True
-        if sample.error is None and not sample.num_output and sample.last_s is None:
             sample.error = "the answer has no tokens"
+        elif not sample.unstreamed:  # tokens without any text, of which nothing but the end is seen
+            sample.arrived(end_s, visible=False)
 
 
 async def within(seconds: float, work: Coroutine[Any, Any, None]) -> None:
@@ -191,7 +200,7 @@ def said(body: bytes) -> str:
     try:
         return error_text(json.loads(body))
     except (ValueError, RecursionError):
-        return body.decode("utf-8", "replace").strip()[:300] or "no reason given"
+        return body.decode("utf-8", "replace").strip()[:300] or NO_REASON
 
 
 def check_length(ask: Ask, most: int | None) -> None:

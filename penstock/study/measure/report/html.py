@@ -46,8 +46,10 @@ svg .grid { stroke: var(--edge); stroke-width: 1; } svg .axis { stroke: var(--di
 svg .line { fill: none; stroke-width: 2; stroke-linejoin: round; } svg .rule { stroke: var(--rule); stroke-dasharray: 2 3; }
 svg .dot { fill-opacity: .55; } svg .label { font-weight: 600; } svg .rule-label { fill: var(--rule); }
 @media (max-width: 640px) { body { padding: 16px 12px; } th, td { padding: 4px 6px; } figure { padding: 6px; } svg text { font-size: 14px; }
-  .spread, .spread tbody { display: block; } .spread thead { display: none; } td small { font-size: 11px; }
-  .spread tr { display: grid; grid-template-columns: repeat(2, 1fr); padding: 6px 0; }
+  td small { font-size: 11px; } }
+.spread td { white-space: normal; } .spread small { white-space: nowrap; }
+@media (max-width: 900px) { .spread, .spread tbody { display: block; } .spread thead { display: none; }
+  .spread tr { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); padding: 6px 0; }
   .spread tbody tr + tr { border-top: 1px solid var(--edge); }
   .spread th { grid-column: 1 / -1; font-weight: 600; } .spread td { text-align: left; } .spread tbody tr + tr :is(td, th) { border: 0; }
   .spread td::before { content: attr(data-of) " "; color: var(--dim); } }
@@ -121,7 +123,7 @@ def bins_table(report: Report) -> Iterator[str]:
 
 
 def settings(load: Mapping[str, Any]) -> Iterator[str]:
-    """As they are written on the command line, those that were given."""
+    """By their names on the command line, those that have a value."""
     yield '<table class="told"><tbody>'
     for name, value in load.items():
         if value is None:

@@ -38,11 +38,12 @@ def latency_chart(result: Result) -> Chart:
     lines, seen = [], []
     grid = [100 * (1 - 10 ** (-step / 40)) for step in range(121)]  # to 99.9
     for colour, (name, found) in enumerate(values.items(), 1):
-        known = [1000 * value for value in found if value is not None and value > 0]
-        if known:
-            heights = np.percentile(known, grid)
-            lines.append(Line([(nines(share), float(height)) for share, height in zip(grid, heights, strict=True)], name, colour))
-            seen += [float(np.percentile(known, CLIPPED)), float(heights[-1])]
+        known = [1000 * value for value in found if value is not None]
+        heights = np.percentile(known or [0.0], grid).tolist()
+        points = [(nines(share), height) for share, height in zip(grid, heights, strict=True) if height > 0]  # no logarithm of others
+        if points:
+            lines.append(Line(points, name, colour))
+            seen += [float(np.percentile([value for value in known if value > 0], CLIPPED)), points[-1][1]]
     slo = () if result.figures.goodput is None else result.figures.goodput.slo.most_s.items()
     rules = [Rule(1000 * seconds, f"{name} SLO") for name, seconds in slo]
     low, high = spread([*seen, *(rule.y for rule in rules)], log=True)

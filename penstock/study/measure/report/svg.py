@@ -36,7 +36,7 @@ class Axis:
 class Line:
     points: Sequence[Point]
     label: str
-    colour: int = 1  # 1 to 4
+    colour: int = 1  # 1 to 5
     dashed: bool = False
 
 
@@ -131,11 +131,15 @@ def _beside(place: Point, mark: Dots) -> str:
 
 
 def _labels(labels: list[tuple[float, str, str]]) -> Iterator[str]:
-    """At the right edge beside their marks, pushed apart where they would meet."""
-    last = 0.0
+    """At the right edge beside their marks, pushed apart where they would meet: down, and up from the lower edge."""
+    last, most, places = 0.0, HEIGHT - BOTTOM + 4.0, []
     for y, text, kind in sorted(labels):
         last = max(y + 4, last + 13)
-        yield f'<text class="label {kind}" x="{WIDTH - RIGHT + 6}" y="{last:.1f}">{escape(text)}</text>'
+        places.append((last, text, kind))
+    for y, text, kind in reversed(places):
+        most = min(y, most)
+        yield f'<text class="label {kind}" x="{WIDTH - RIGHT + 6}" y="{most:.1f}">{escape(text)}</text>'
+        most -= 13
 
 
 def steps(low: float, high: float, count: int = 5) -> list[float]:

@@ -5,14 +5,14 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from penstock.core.errors import PenstockError
 from penstock.study.plan.tune.budget import Budget, Drift, drift_of_json
 from penstock.study.plan.tune.course import Course, race_runs
 from penstock.study.plan.tune.journal import Journal
 from penstock.study.plan.tune.levers import CONTROL, DRAFTS, QUANT, Levers
-from penstock.study.plan.tune.outcome import Gain, Left, Outcome
+from penstock.study.plan.tune.outcome import Gain, Left, Outcome, up_to
 from penstock.study.plan.tune.pairs import Pairs
 from penstock.study.plan.tune.proposals import OPTIONS, Seen, proposals
 from penstock.study.plan.tune.race import duel, one_round, race
@@ -22,9 +22,9 @@ from penstock.study.plan.tune.trust import Checked, Trust
 
 FORESEEN = (*OPTIONS, QUANT)  # options whose effect the twin can play
 OVERLOAD = 1.1  # of the highest rate that the defaults keep: at least so much is asked of all, or nothing could be better
+RUNS = "runs"
 PATIENCE_S = 10.0  # of who looks on while the twin plays
 Say = Callable[[str], None]
-T = TypeVar("T")
 
 
 class Bench(Protocol):
@@ -41,7 +41,7 @@ class Bench(Protocol):
         ...
 
     def highest(self, setting: Setting, start_rate: float) -> Score:
-        """The score at the highest rate that keeps the SLO on the engine, searched from `start_rate` on."""
+        """The score at the highest rate that keeps the SLO on the engine, searched from `start_rate` on; where none does, at the lowest."""
         ...
 
 
@@ -81,6 +81,7 @@ class Search:
     course: Course = field(init=False)
     trust: Trust = field(init=False)
     _expected: dict[str, Score | None] = field(default_factory=dict)
+    _drift_of: dict[str, Drift] = field(default_factory=dict)  # by the weight format
     _num_played: int = 0
     _told_s: float = field(init=False)  # when that was told last
 
@@ -90,7 +91,9 @@ class Search:
         self._told_s = self.now()
 
     def run(self) -> Outcome:
-        """Raises PenstockError where the engine cannot be run with its own settings."""
+        """Raises PenstockError where the engine cannot be run with its own settings, UsageError where the journal holds what no search
+        found."""
+        self.journal.check(read)
         self.left += [Left(name, why) for name, why in self.levers.left_out]
         formats = self._formats()
         seen = proposals(self.levers, formats, self._predicted, self.say)
@@ -99,31 +102,33 @@ class Search:
             self.say(f"the twin expects {brief(score)} of {setting}; of the defaults {brief(seen.scores[Setting()])}")
         if not chosen:
             self.say("the twin expects nothing better than the defaults from the options that it knows")
-        self._leave_formats(seen, formats, chosen)
         if not self.terms.searches_rate:
             self._expected = {setting.key: score for setting, score in seen.scores.items()}
-        self._look_ahead(len(chosen), seen)
+        self._look_ahead(1 + race_runs(len(chosen)), max([len(setting) for setting, _ in chosen], default=0), seen)
         before = self._set_rate(seen, chosen)
         self._runs([Setting()], "the defaults", [Setting()])
         first = self._race(Setting(), [setting for setting, _ in chosen], "proposals")
         if self.trust.is_lost:
             first = self._by_measurement(first, formats, seen)
-        self._look_ahead(0, seen)
+        else:
+            self._leave_formats(seen, formats, chosen)
+        self._look_ahead(0, len(first), seen)
         best = self._drafts(first)
         for name, rivals in by_option(seen.unknown).items():
             best = self._race(best, [best.given(name, value) for value in rivals], name)
         best = self._race(best, [best.given("threads", value) for value in self.levers.of("threads")], "threads")
-        duels = len({each.key for each in (best, first) if len(each)}) + (len(best) + 1 if len(best) > 1 else 0)
-        self.course.left = 2 * self.terms.pairs * duels
+        self.course.left = 2 * self.terms.pairs * duels(len({each.key for each in (best, first) if len(each)}), len(best))
         found = self._confirmed([best, first])
         highest = self._highest(found.best, self.rate or before.counted) if before is not None and len(found.best) else before
         if before is not None and highest is not None and highest.counted < before.counted:
-            self.left.append(Left(str(found.best), f"its highest rate, {highest.counted:.3g}, is below the defaults' {before.counted:.3g}"))
+            rates = [up_to(score.rate or 0.0) for score in (highest, before)]
+            self.left.append(Left(str(found.best), f"it keeps the SLO {rates[0]}, the defaults {rates[1]}"))
             found = Outcome(pairs=found.pairs, rejected=found.best)
         return replace(
             found, left=tuple(self.left), num_trials=self.num_trials, rate=self.rate, checked=tuple(self.trust.checked.values()),
             proposed=((Setting(), seen.scores[Setting()]), *chosen),
-            rates=None if before is None or highest is None else (before.counted, highest.counted))
+            rates=None if before is None or highest is None else (before.rate or 0.0, highest.rate or 0.0),
+            drift=self._drift_of.get(dict(found.best).get(QUANT, "")))
 
     def _formats(self) -> list[str]:
         """Weight formats within the budget."""
@@ -144,11 +149,13 @@ class Search:
                 self.left.append(Left(f"{QUANT}={quant}", why))
         return kept
 
-    def _look_ahead(self, proposed: int, seen: Seen) -> None:
-        """How many runs are to come at most, if the twin is right."""
+    def _look_ahead(self, runs: int, options: int, seen: Seen) -> None:
+        """How many runs are to come at most, if the twin is right: so many until the proposals are raced, which leave a winner of so many
+        options at most, to each of which a later race may add one."""
         drafts, controls = (0 if self.terms.bar(name) else len(self.levers.of(name)) for name in (DRAFTS, CONTROL))
         later = [*map(len, by_option(seen.unknown).values()), drafts, controls, len(self.levers.of("threads"))]
-        self.course.left = sum(map(race_runs, (proposed, *later))) + 6 * self.terms.pairs
+        raced = sum(map(bool, later))
+        self.course.left = runs + sum(map(race_runs, later)) + 2 * self.terms.pairs * duels(bool(options) + bool(raced), options + raced)
 
     def _set_rate(self, seen: Seen, chosen: Sequence[tuple[Setting, Score]]) -> Score | None:
         """Where the traffic has no rate: one at which the defaults are at their end and the best that is proposed is not yet."""
@@ -158,8 +165,8 @@ class Search:
         found = self._highest(Setting(), expected.counted if expected.counted > LEAST_RATE else self.terms.start_rate)
         self.trust.judge(Setting(), expected, found)
         if found.counted <= LEAST_RATE:
-            self.rate = found.measured / found.seconds
-            self.say(f"not even at {self.rate:.3g} requests/s do the defaults keep the SLO; settings are compared there")
+            self.rate = max(found.tried or 0.0, self.terms.start_rate)  # far below it hardly a request comes in a run
+            self.say(f"not even at {found.tried:.3g} requests/s do the defaults keep the SLO; settings are compared at {self.rate:.3g}")
             return found
         hoped = 1.0 if self.trust.is_lost else max((score.counted for _, score in chosen), default=0.0) / expected.counted
         self.rate = found.counted * max(OVERLOAD, math.sqrt(hoped))
@@ -168,10 +175,11 @@ class Search:
 
     def _by_measurement(self, best: Setting, formats: Sequence[str], seen: Seen) -> Setting:
         """Without the twin: each option alone beside the best so far, then those that gave something on top of it, the most first."""
-        changes = [change for setting in self.levers.singles(OPTIONS) if setting not in seen.unknown for change in setting]
-        changes = [change for change in (*changes, *((QUANT, quant) for quant in formats)) if change not in best.changes]
+        singles = [*self.levers.singles(OPTIONS), *[Setting(((QUANT, quant),)) for quant in formats]]
+        changes = [change for single in singles if single not in seen.unknown for change in single if change not in best.changes]
         rivals = [best.given(*change) for change in changes]
-        self.course.left += len(rivals) + 1 + self.terms.finalists * race_runs(1)
+        counts = sorted(map(len, by_option([Setting((change,)) for change in changes]).values()), reverse=True)[: self.terms.finalists]
+        self.course.left += len(rivals) + 1 + sum(map(race_runs, counts)) + 2 * self.terms.pairs * len(counts)
         self.say(f"each option alone: {len(rivals)} beside {best} ({self.course})")
         scores = self._runs([best, *rivals], "each option alone", [best])
         found: dict[str, list[tuple[Score, Score]]] = {}
@@ -226,7 +234,8 @@ class Search:
             if not again.is_better:
                 return Outcome(whole, pairs, (*gains, *dropped))
             pairs = again
-        self.left += [Left(f"{gain.name}={gain.value}", f"without it nothing is lost: {gain.pairs}") for gain in dropped]
+        for gain in dropped:
+            self._leave(Setting(((gain.name, gain.value),)), f"without it nothing is lost: {gain.pairs}")
         return Outcome(best, pairs, tuple([gain for gain in gains if gain.name in dict(best)]))
 
     def _race(self, standing: Setting, rivals: Sequence[Setting], name: str) -> Setting:
@@ -256,11 +265,13 @@ class Search:
                 self.left.append(Left(f"{QUANT}={quant}", f"at best the twin expects {brief(best)}"))
 
     def _drift(self, quant: str) -> Drift:
-        return self._recall(["drift", quant], lambda: self.bench.drift(quant).as_json(), drift_of_json)
+        found: Drift = self._recall(["drift", quant], lambda: self.bench.drift(quant).as_json())
+        self._drift_of[quant] = found
+        return found
 
     def _predicted(self, setting: Setting, rate: float | None = None) -> Score:
         key = ["predicted", setting.key] if rate is None else ["predicted", setting.key, rate]
-        found = self._recall(key, lambda: self.bench.predicted(setting, rate).as_json(), of_json)
+        found: Score = self._recall(key, lambda: self.bench.predicted(setting, rate).as_json())
         self._num_played += 1
         if self.now() - self._told_s >= PATIENCE_S:
             self._told_s = self.now()
@@ -286,10 +297,7 @@ class Search:
 
         self.num_trials += len(settings)
         before = self.course.num_runs
-        def read(told: Any) -> dict[str, Score | str]:
-            return {each.key: told[each.key] if isinstance(told[each.key], str) else of_json(told[each.key]) for each in settings}
-
-        scores = self._recall(["runs", traffic, self.rate, [each.key for each in settings]], made, read)
+        scores: dict[str, Score | str] = self._recall([RUNS, traffic, self.rate, [each.key for each in settings]], made)
         self.course.skipped(len(settings) - (self.course.num_runs - before))
         for each in settings:
             if isinstance(score := scores[each.key], Score):
@@ -311,17 +319,26 @@ class Search:
         return found.as_json()
 
     def _highest(self, setting: Setting, start_rate: float) -> Score:
-        return self._recall(["highest", setting.key], lambda: self.bench.highest(setting, start_rate).as_json(), of_json)
+        found: Score = self._recall(["highest", setting.key], lambda: self.bench.highest(setting, start_rate).as_json())
+        return found
 
-    def _recall(self, key: Sequence[Any], make: Callable[[], dict[str, Any]], read: Callable[[Any], T]) -> T:
-        """What cannot be done is not kept: it may be the next time. `read` raises TypeError, KeyError or ValueError for what `make` did
-        not make. Raises UsageError where that is what was kept."""
+    def _recall(self, key: Sequence[Any], make: Callable[[], dict[str, Any]]) -> Any:
+        """What cannot be done is not kept: it may be the next time."""
         told = json.dumps(key)
-        found = self.journal.recall(told, make)
-        try:
-            return read(found)
-        except (TypeError, KeyError, ValueError):
-            raise self.journal.damaged(told) from None
+        return read(told, self.journal.recall(told, make))
+
+
+def read(key: str, found: Any) -> Any:
+    """An answer that the journal keeps. Raises TypeError, LookupError or ValueError for what no search found."""
+    kind, *about = json.loads(key)
+    if kind == RUNS:
+        return {each: told if isinstance(told := found[each], str) else of_json(told) for each in about[-1]}
+    return {"drift": drift_of_json, "predicted": of_json, "highest": of_json}[kind](found)
+
+
+def duels(candidates: int, options: int) -> int:
+    """At most: each candidate and the defaults, the winner without each of several options, and what is left and the defaults."""
+    return candidates + (options + 1 if options > 1 else 0)
 
 
 def by_option(settings: Sequence[Setting]) -> dict[str, list[Any]]:

@@ -10,6 +10,7 @@ from penstock.compute.models.load.hub import fetch_weights
 from penstock.compute.models.load.weights import load_weights
 from penstock.compute.runner import drift
 from penstock.core.config import EngineConfig
+from penstock.core.errors import PenstockError
 from penstock.serve.engine.build import choose, find
 from penstock.serve.text.tokenizer import Tokenizer
 from penstock.study.plan.tune.budget import Drift
@@ -25,15 +26,16 @@ class Drifts:
         self._given = given
         found = find(given)
         tokenizer = Tokenizer.load(fetch_weights(found.source, None))
-        count = min(drift.num_tokens(found.spec.num_parameters(), found.spec.max_position), drift.MAX_TOKENS)
-        self._tokens = tokenizer.encode(drift.TEXT)[:count]
+        self._tokens = tokenizer.encode(drift.TEXT)[: drift.num_tokens(found.spec, drift.MAX_TOKENS)]
         self._exact = self._log_probs(given)
 
     def of(self, quant: str) -> Drift:
-        """Raises UsageError for a format that there is none of."""
+        """Raises UsageError for a format that there is none of, PenstockError for one of which the model computes no numbers."""
         after = self._log_probs(replace(self._given, quant=quant))
         before = self._exact
         kl = float((np.exp(before) * (before - after)).sum(axis=1).mean())
+        if not np.isfinite(kl):
+            raise PenstockError(f"its drift has no number: in {quant}, or as it is, the model computes probabilities that are none")
         return Drift(max(kl, 0.0), float((before.argmax(axis=1) != after.argmax(axis=1)).mean()), len(before))
 
     def _log_probs(self, config: EngineConfig) -> Array:

@@ -13,6 +13,7 @@ from penstock.core.errors import PenstockError, UsageError
 from penstock.serve.engine.build import Found, choose, find, settle
 from penstock.serve.text.chat import ChatTemplate
 from penstock.serve.text.tokenizer import Tokenizer
+from penstock.study.digits import rounded_down
 from penstock.study.measure import goodput
 from penstock.study.measure.bench import Load, Terms, View, measure
 from penstock.study.measure.client.inside import Inner, Inside, check_names, sampling, start
@@ -88,6 +89,7 @@ class Engines:
     _found: Found | None = None
     _drifts: Drifts | None = None
     _text: "Text | None" = None
+    _tokens_of: dict[str, Sequence[int]] = field(default_factory=dict)  # by what was read: the twin plays it for each setting
     _learned: dict[str, Calibration] = field(default_factory=dict)
     _checked: Checked = field(init=False)
 
@@ -130,8 +132,8 @@ class Engines:
             return Result(kept, series(()), None, None, None, NOBODY, (), ())
 
         found = asyncio.run(goodput.find(attempt, self.goal.start_rate, self.goal.share))
-        best = found.best or min(found.probes, key=lambda probe: probe.rate)
-        return replace(self._played(config, best.rate), rate=best.rate * served[best.rate] if found.best else 0.0)
+        best = best_of(found)
+        return with_rate(self._played(config, best.rate), found, best.rate * served[best.rate])
 
     def measured(self, setting: Setting, traffic: str, rate: float | None) -> Score:
         with asyncio.Runner(loop_factory=new_loop) as runner:
@@ -148,11 +150,13 @@ class Engines:
             def told(probe: Probe) -> None:
                 self.watchers.say(f"  {probe.rate:.3g} requests/s: {probe.kept:.1%} keep the SLO")
 
+            self.watchers.say(f"the highest rate at which {self.goal.share:.0%} of the requests keep the SLO, of {setting}")
             found = await goodput.find(attempt, start_rate, self.goal.share, told)
-            for line in [] if onward is None else onward.repeated():
-                self.watchers.say(f"  {line}")
-            best = found.best or min(found.probes, key=lambda probe: probe.rate)
-            return replace(scored(best.result), rate=best.rate if found.best else 0.0)
+            for line in (found.stopped, goodput.in_doubt(found, self.goal.share), *([] if onward is None else onward.repeated())):
+                if line is not None:
+                    self.watchers.say(f"  {line}")
+            best = best_of(found)
+            return with_rate(scored(best.result), found, best.rate)
 
         with asyncio.Runner(loop_factory=new_loop) as runner:
             found: Score = runner.run(self._with(setting, searched))
@@ -183,9 +187,11 @@ class Engines:
         if isinstance(ask.prompt, tuple):
             return ask.prompt
         self._text = self._text or Text.of(self.given)
-        if ask.prompt is not None:
-            return self._text.tokenizer.encode(ask.prompt)
-        return self._text.tokenizer.encode(self._text.template.render(ask.messages), add_special_tokens=False)
+        text = ask.prompt if ask.prompt is not None else self._text.template.render(ask.messages)
+        key = f"{ask.chat} {text}"
+        if key not in self._tokens_of:
+            self._tokens_of[key] = self._text.tokenizer.encode(text, add_special_tokens=not ask.chat)
+        return self._tokens_of[key]
 
     def _calibration(self, quant: str) -> Calibration:
         """Of the model in this format: as it was kept, else learned in a sweep."""
@@ -231,6 +237,16 @@ class Engines:
         return result
 
 
+def best_of(found: goodput.Found) -> Probe:
+    """Where none keeps the SLO, of the lowest rate."""
+    return found.best or min(found.probes, key=lambda probe: probe.rate)
+
+
+def with_rate(score: Score, found: goodput.Found, rate: float) -> Score:
+    """Of the best probe at this rate."""
+    return replace(score, rate=0.0, tried=rate) if found.best is None else replace(score, rate=rate)
+
+
 def served_share(samples: Sequence[Sample], seats: int) -> float:
     """Of the rate at which requests came, the share that the engine kept up with: at which answers began, and no more than the seats give
     (Little's law), since a run may be over before they are all taken. When the last ends says less: long answers outlast any rate."""
@@ -249,7 +265,8 @@ def check_lengths(asked: Sequence[Call], most: int) -> None:
     if longest > most:
         raise UsageError(
             f"the traffic has requests of up to {longest:,} tokens, and the context holds {most:,}: leave out the long ones or shorten "
-            "all, as in --dataset azure:path=FILE,max_input=800,max_output=200 or azure:path=FILE,scale=0.1")
+            f"all, which a trace does as in --dataset azure:path=FILE,max_input={most * 3 // 4},max_output={most // 4} or "
+            f"azure:path=FILE,scale={rounded_down(most / longest, 2):g}")
 
 
 def scored(result: Result) -> Score:

@@ -38,7 +38,8 @@ class Journal:
             self._lock()
             self._found = self._begin(json.loads(json.dumps(asked)), restart)
         except BaseException:
-            self._file.close()
+            with suppress(OSError):
+                self._file.close()
             raise
 
     def recall(self, key: str, make: Callable[[], Found]) -> Found:
@@ -52,9 +53,15 @@ class Journal:
         self.num_made += 1
         return found
 
-    def damaged(self, key: str) -> UsageError:
-        """What is kept under this key is nothing that was made."""
-        return UsageError(f"{self.path} holds an invalid answer for {key}: give another --output, or --restart to start over")
+    def check(self, read: Callable[[str, Any], Any]) -> None:
+        """`read` takes a key and what is kept under it, and raises TypeError, LookupError or ValueError for what was never made. Raises
+        UsageError where that is what is kept."""
+        for key, found in self._found.items():
+            try:
+                read(key, found)
+            except (TypeError, LookupError, ValueError):
+                raise UsageError(
+                    f"{self.path} holds an invalid answer for {key}: give another --output, or --restart to start over") from None
 
     def __len__(self) -> int:
         return len(self._found)
@@ -63,7 +70,8 @@ class Journal:
         if not self._file.closed and not self._found:
             with suppress(OSError):
                 self.path.unlink()
-        self._file.close()
+        with suppress(OSError):  # of a line that could not be written: all others are on the disk
+            self._file.close()
 
     def __enter__(self) -> "Journal":
         return self
@@ -74,8 +82,10 @@ class Journal:
     def _lock(self) -> None:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             raise UsageError(f"{self.path} is in use by another penstock tune: give this one another --output") from None
+        except OSError as error:
+            raise PenstockError(f"cannot lock {self.path}: {error.strerror}: give an --output on another file system") from None
 
     def _begin(self, asked: Mapping[str, Any], restart: bool) -> dict[str, Found]:
         """Raises UsageError, naming what differs, for a file of other arguments."""
@@ -84,9 +94,9 @@ class Journal:
         whole = content[: content.rfind(b"\n") + 1]
         if not whole and not content.startswith(BEGINS[: len(content)]):
             raise self._foreign()
-        lines = [self._line(line) for line in whole.splitlines()]
+        lines = [self._line(number, line) for number, line in enumerate(whole.splitlines(), 1)]
         head: Mapping[str, Any] = lines[0] if lines else {"format": FORMAT, "asked": asked}
-        if head.get("format") != FORMAT or not isinstance(head.get("asked"), dict) or not all("key" in line for line in lines[1:]):
+        if head.get("format") != FORMAT or not isinstance(head.get("asked"), dict):
             raise self._foreign()
         if len(lines) < 2:
             self._file.truncate(0)
@@ -97,14 +107,16 @@ class Journal:
         self._file.truncate(len(whole))
         return {line["key"]: line["found"] for line in lines[1:]}
 
-    def _line(self, text: bytes) -> dict[str, Any]:
-        try:
+    def _line(self, number: int, text: bytes) -> dict[str, Any]:
+        """The first is the head, the others are answers."""
+        found: Any = None
+        with suppress(ValueError, RecursionError):
             found = json.loads(text)
-        except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict) or not ("asked" in found or (isinstance(found.get("key"), str) and "found" in found)):
+        if number == 1 and not isinstance(found, dict):
             raise self._foreign()
-        return found
+        if number > 1 and not (isinstance(found, dict) and isinstance(found.get("key"), str) and "found" in found):
+            raise UsageError(f"line {number} of {self.path} is no answer of a search: give another --output, or --restart to start over")
+        return dict(found)
 
     def _begun(self, told: Any) -> dict[str, int]:
         if not isinstance(told, dict) or not all(name in self.begun and type(number) is int for name, number in told.items()):
@@ -121,9 +133,12 @@ class Journal:
             raise UsageError(f"{self.path} was begun {told}: give another --output, or --restart to start over")
 
     def _write(self, line: Mapping[str, Any]) -> None:
-        self._file.write(json.dumps(line).encode() + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        try:
+            self._file.write(json.dumps(line).encode() + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise PenstockError(f"cannot write {self.path}: {error.strerror}") from None
 
 
 def said(name: str, before: Any, now: Any) -> str:

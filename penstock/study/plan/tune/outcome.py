@@ -3,6 +3,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.study.digits import digits
+from penstock.study.plan.tune.budget import Drift
+from penstock.study.plan.tune.levers import QUANT
 from penstock.study.plan.tune.pairs import COST, GOODPUT, Pairs
 from penstock.study.plan.tune.score import Score
 from penstock.study.plan.tune.setting import Setting
@@ -32,7 +34,8 @@ class Gain:
 class Outcome:
     """`best` is empty where the defaults are. `pairs`: it, or what was `rejected`, against the defaults; None where nothing was to be
     compared. `checked`: all that was measured, beside what the twin expected of it. `rate`: at which settings were compared, where the
-    traffic has none; `rates`: the highest of the defaults and of the best, or of what was `rejected` for being below."""
+    traffic has none; `rates`: the highest of the defaults and of the best, or of what was `rejected` for being below; 0 where none that
+    was tried keeps the SLO. `drift`: of the weight format of the best."""
 
     best: Setting = Setting()
     pairs: Pairs | None = None
@@ -44,27 +47,36 @@ class Outcome:
     rate: float | None = None
     rates: tuple[float, float] | None = None
     num_trials: int = 0
+    drift: Drift | None = None
+
+    @property
+    def loss(self) -> str | None:
+        """What the answer changes in what the model says; None: nothing."""
+        return None if self.drift is None else f"quant={dict(self.best)[QUANT]} changes the answers: {self.drift}"
 
     @property
     def sentence(self) -> str:
         """The answer, which follows from the pairs."""
         if self.pairs is None:
-            tried = [each for each in self.checked if len(each.setting)]
-            return "the defaults are best: " + (
-                "nothing that was tried leads" if tried else "the twin expects no other setting to lead, so nothing else was run")
+            if any(len(each.setting) for each in self.checked):
+                return "the defaults are best: nothing that was tried leads"
+            return "the defaults are best: " + ("nothing else that was tried can run" if self.num_trials > 1 else
+                                                "the twin expects no other setting to lead, so nothing else was run")
         name, found = self.pairs.verdict
         spread = f"{found.num_pairs} pairs of runs, 95 %: {digits(found.low)} to {digits(found.high)}"
         measured = f"{digits(found.median)} times the defaults' {name} ({spread})"
         if self.pairs.lacks_ratio:
             one, other = self.pairs.middle
             measured = f"{one.goodput:.3g} {name} for the defaults' {other.goodput:.3g} ({found.num_pairs} pairs of runs)"
-        if name == COST:
+        if self.pairs.keep_nothing:
+            measured += "; no request kept the SLO with either"
+        elif name == COST:
             measured += f" at {digits(self.pairs.goodput.median)} times the {GOODPUT}"
         if len(self.best):
             return f"{self.best} is confirmed: {measured}"
         if self.pairs.is_better and self.rates is not None:
-            return (f"the defaults are best: {self.rejected} gave {measured}, but keeps the SLO up to {self.rates[1]:.3g} requests/s only, "
-                    f"the defaults up to {self.rates[0]:.3g}")
+            return (f"the defaults are best: {self.rejected} gave {measured}, but keeps the SLO {up_to(self.rates[1])}, "
+                    f"the defaults {up_to(self.rates[0])}")
         if found.high < 1:
             return f"the defaults are best: {self.rejected} gave {measured}"
         if found.is_noise and found.median > AS_GOOD:
@@ -85,4 +97,9 @@ class Outcome:
             "compared_at_rate": self.rate,
             "highest_rate": None if self.rates is None else {"defaults": self.rates[0], "best": self.rates[1]},
             "trials": self.num_trials,
+            "drift": None if self.drift is None else self.drift.as_json(),
         }
+
+
+def up_to(rate: float) -> str:
+    return f"up to {rate:.3g} requests/s" if rate else "at no rate that was tried"

@@ -72,7 +72,7 @@ class Pairs:
 
     @property
     def goodput(self) -> Ratio:
-        return ratio([one.counted / other.counted for one, other in self.scores])
+        return ratio([one.times(other) for one, other in self.scores])
 
     @property
     def cost(self) -> Ratio:
@@ -104,9 +104,19 @@ class Pairs:
 
     @property
     def middle(self) -> tuple[Score, Score]:
-        """The pair of the middle ratio of what decides."""
+        """The pair of the middle ratio of what decides; of an even number, the lower of the two."""
         ordered = sorted(self.scores, key=self._ratio_of)
         return ordered[(len(ordered) - 1) // 2]
+
+    @property
+    def has_middle(self) -> bool:
+        """Their number is odd, so that one of them has the median ratio."""
+        return len(self.scores) % 2 == 1
+
+    @property
+    def keep_nothing(self) -> bool:
+        """Not a request of any run kept the SLO."""
+        return all(one.keeps_nothing and other.keeps_nothing for one, other in self.scores)
 
     def _ratio_of(self, pair: tuple[Score, Score]) -> float:
         alone = Pairs((pair,))
@@ -126,7 +136,8 @@ class Pairs:
         told = "" if name != GOODPUT or one.came_per_s is None or other.came_per_s is None else (
             f" ({one.came_per_s:.4g} and {other.came_per_s:.4g} came)")
         times = ("one pair" if found.num_pairs == 1 else f"{found.num_pairs} pairs") if self.lacks_ratio else str(found)
-        return f"{name} {values[0]:.4g} for {values[1]:.4g}{told}, {times}{noise}"
+        which = "" if self.has_middle else " in a pair near the middle"
+        return f"{name} {values[0]:.4g} for {values[1]:.4g}{told}{which}, {times}{noise}"
 
     def as_json(self) -> dict[str, Any]:
         one, other = self.middle

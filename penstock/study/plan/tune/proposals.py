@@ -1,15 +1,16 @@
 """What the twin would choose: from the engine's own settings it changes one option after the other as long as that pays, once for each
 weight format; of all that it saw on the way the best are handed on to be measured."""
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from penstock.core.errors import PenstockError
-from penstock.study.plan.tune.levers import Levers
+from penstock.study.plan.tune.levers import QUANT, Levers
 from penstock.study.plan.tune.score import Score
 from penstock.study.plan.tune.setting import Setting
 
 OPTIONS = ("max_num_seqs", "max_num_batched_tokens", "order", "prefix_cache", "kv_tokens", "block_size", "evict", "batching")
 PASSES = 3
+Proposal = tuple[Setting, Score]
 Predict = Callable[[Setting], Score]  # PenstockError where the twin cannot say
 
 
@@ -20,33 +21,28 @@ class Seen:
     scores: dict[Setting, Score] = field(default_factory=dict)
     unknown: list[Setting] = field(default_factory=list)
 
-    def best(self, most: int) -> list[tuple[Setting, Score]]:
+    def best(self, most: int) -> list[Proposal]:
         """Those that beat what the engine has, the best first; of several that are as good, the one with the fewest changes."""
         base = self.scores[Setting()]
-        ranked = sorted(self.scores.items(), key=lambda each: (*[-value for value in each[1].rank], len(each[0])))
-        found: list[tuple[Setting, Score]] = []
-        for setting, score in ranked:
-            if score.beats(base) and not any(alike(score, other) and dict(setting).get("quant") == dict(chosen).get("quant")
-                                             for chosen, other in found):
-                found.append((fewest(setting, score, ranked), score))
+        ranked = sorted([each for each in self.scores.items() if each[1].beats(base)],
+                        key=lambda each: (*[-value for value in each[1].rank], len(each[0])))
+        found: list[Proposal] = []
+        for each in ranked:
+            if not any(alike(each, other) for other in found):
+                found.append(min([each, *(other for other in ranked if alike(each, other))], key=lambda other: len(other[0])))
         return found[:most]
 
 
-def alike(one: Score, other: Score) -> bool:
-    return not one.beats(other) and not other.beats(one)
-
-
-def fewest(setting: Setting, score: Score, ranked: Iterable[tuple[Setting, Score]]) -> Setting:
-    """The one with the fewest changes among those that are as good and of the same weight format."""
-    same = [each for each, its in ranked if alike(score, its) and dict(each).get("quant") == dict(setting).get("quant")]
-    return min([setting, *same], key=len)
+def alike(one: Proposal, other: Proposal) -> bool:
+    """As good, and of the same weight format."""
+    return dict(one[0]).get(QUANT) == dict(other[0]).get(QUANT) and not one[1].beats(other[1]) and not other[1].beats(one[1])
 
 
 def proposals(levers: Levers, formats: Sequence[str], predict: Predict, say: Callable[[str], None]) -> Seen:
     """`formats`: weight formats that may be chosen beside the engine's own. Raises what `predict` does of the engine's own settings."""
     seen = Seen()
     seen.scores[Setting()] = predict(Setting())
-    for start in (Setting(), *[Setting((("quant", each),)) for each in formats]):
+    for start in (Setting(), *[Setting(((QUANT, each),)) for each in formats]):
         try:
             descend(start, levers, predict, seen)
         except PenstockError as error:

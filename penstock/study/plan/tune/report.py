@@ -1,7 +1,8 @@
 """What a search came to, for people."""
 from collections.abc import Iterator, Sequence
 
-from penstock.study.plan.tune.outcome import Left, Outcome
+from penstock.study.digits import digits
+from penstock.study.plan.tune.outcome import Left, Outcome, up_to
 from penstock.study.plan.tune.score import Score
 from penstock.study.plan.tune.setting import told
 
@@ -13,6 +14,10 @@ FIGURES = ("kept", "answered", "came/s", GOOD, "out tok/s", WORK, "TTFT p50", "T
 
 def lines(outcome: Outcome) -> Iterator[str]:
     yield from compared(outcome)
+    if outcome.rates is not None:
+        other = "tuned" if len(outcome.best) else str(outcome.rejected)
+        also = f", {up_to(outcome.rates[1])} {other}" if outcome.rates[1] != outcome.rates[0] else ""
+        yield f"the SLO is kept {up_to(outcome.rates[0])} with the defaults{also}; compared at {outcome.rate:.3g} requests/s"
     if outcome.gains:
         yield ""
         yield "what each option gives, against the same without it"
@@ -28,11 +33,13 @@ def lines(outcome: Outcome) -> Iterator[str]:
         yield "left out"
         for why, alike in by_reason(outcome.left).items():
             yield f"  {', '.join(alike)}: {why}"
-    if outcome.pairs is not None and (spread := unrest([other for _, other in outcome.pairs.scores])) > RESTLESS:
+    if (spread := unrest(defaults(outcome))) > RESTLESS:
         yield ""
         yield (f"the defaults' own runs differ by {spread:.2g} times: something else runs on this machine, so smaller gains are not seen; "
                "a quiet machine, longer runs (--duration) and more --pairs would see them")
     yield ""
+    if outcome.loss is not None:
+        yield outcome.loss
     yield outcome.sentence
 
 
@@ -50,20 +57,26 @@ def compared(outcome: Outcome) -> Iterator[str]:
         return
     one, other = outcome.pairs.middle
     rows = [("the defaults", other), ("tuned" if len(outcome.best) else "the best other", one)]
-    ratios = {GOOD: f"{outcome.pairs.goodput.median:.3g}", WORK: f"{outcome.pairs.cost.median:.3g}"}
+    ratios = {GOOD: digits(outcome.pairs.goodput.median) if one.kept and other.kept else "", WORK: digits(outcome.pairs.cost.median)}
     yield line("", *[name for name, _ in rows], "ratio")
     for name, *values in zip(FIGURES, *(figures(score) for _, score in rows), strict=True):
         yield line(name, *values, ratios.get(name, ""))
     yield "came/s: requests a second while they arrived; random arrivals can be more or fewer than the rate asked for"
-    if outcome.rates is not None:
-        also = f", {outcome.rates[1]:.3g} {rows[1][0]}" if outcome.rates[1] != outcome.rates[0] else ""
-        yield f"highest rate that keeps the SLO: {outcome.rates[0]:.3g} requests/s with the defaults{also}; compared at {outcome.rate:.3g}"
+    if not outcome.pairs.has_middle:
+        yield f"a pair near the middle of {len(outcome.pairs.scores)} is shown, and the median of all ratios"
+
+
+def defaults(outcome: Outcome) -> list[Score]:
+    """Their runs beside the best other, or all where it did not come to that."""
+    if outcome.pairs is not None:
+        return [other for _, other in outcome.pairs.scores]
+    return [run for each in outcome.checked if not len(each.setting) for run in each.runs]
 
 
 def unrest(scores: Sequence[Score]) -> float:
     """How far runs of the same settings lie apart in what their engine got done."""
     speeds = [max(score.tokens_per_busy_s, 1e-9) for score in scores]
-    return max(speeds) / min(speeds)
+    return max(speeds, default=1.0) / min(speeds, default=1.0)
 
 
 def line(label: str, *cells: str) -> str:

@@ -29,6 +29,7 @@ class Score:
     tpot_p50_s: float | None = None
     tpot_p99_s: float | None = None
     rate: float | None = None  # the highest that keeps the SLO, where that was searched for: it then stands for the goodput
+    tried: float | None = None  # the lowest that was tried, where none kept it
     came_per_s: float | None = None  # sessions a second while they came, as bench has it; where at random, not quite their process's rate
 
     @property
@@ -43,16 +44,24 @@ class Score:
     @property
     def rank(self) -> tuple[int, float]:
         """Grows with goodput; where that is the same but for less than WORTH, with tokens a busy second."""
-        return round(math.log(self.counted) / math.log1p(WORTH)), self.tokens_per_busy_s
+        return round(math.log(LEAST_RATE if self.keeps_nothing else self.counted) / math.log1p(WORTH)), self.tokens_per_busy_s
+
+    @property
+    def keeps_nothing(self) -> bool:
+        return not (self.kept if self.rate is None else self.rate)
 
     @property
     def counted(self) -> float:
         """Goodput with half a request more, so that it has ratios where nothing was kept (Haldane, 1956)."""
         return (self.kept + 0.5) / self.seconds if self.rate is None else max(self.rate, LEAST_RATE)
 
+    def times(self, other: "Score") -> float:
+        """How many times the other's goodput: of two that keep nothing 1, whichever was over sooner."""
+        return 1.0 if self.keeps_nothing and other.keeps_nothing else self.counted / other.counted
+
     def beats(self, other: "Score") -> bool:
         """By more than WORTH, taken as they are: for predictions, which have no noise."""
-        goodput = self.counted / other.counted
+        goodput = self.times(other)
         cheaper = self.tokens_per_busy_s > other.tokens_per_busy_s * (1 + WORTH)
         return goodput > 1 + WORTH or (goodput > 1 - WORTH and cheaper)
 
@@ -78,6 +87,8 @@ def of_json(told: Mapping[str, Any]) -> Score:
             amount(value)
     above_zero(found.seconds)
     above_zero(found.measured)
+    if found.rate == 0:
+        amount(found.tried)
     return found
 
 

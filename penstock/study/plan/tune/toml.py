@@ -7,6 +7,7 @@ from typing import Any
 from penstock.core.config import EngineConfig
 from penstock.core.slo import SERVED
 from penstock.study.measure.slo import Slo
+from penstock.study.plan.tune.levers import QUANT
 from penstock.study.plan.tune.outcome import Outcome
 
 
@@ -33,6 +34,8 @@ def lines(outcome: Outcome, given: EngineConfig, slo: Slo, told: Mapping[str, st
         yield assignment("slo_default", str(Slo(served)))
     gains = {gain.name: gain for gain in outcome.gains}
     for name, value in outcome.best:
+        if name == QUANT and outcome.loss is not None:
+            yield comment(outcome.loss)
         if name in gains:
             yield comment(f"against the same without it: {gains[name].pairs}")
         yield assignment(name, value)

@@ -59,8 +59,8 @@ class Trust:
 def apart(one: Score, other: Score, closed: bool) -> float:
     """How many times better the one is: in the share that keeps the SLO, where so many requests come as chance would have it; else in
     goodput, or in the highest rate. A half more are counted as kept, so that there are ratios (Haldane, 1956)."""
-    if closed or one.rate is not None:
-        ratio = one.counted / other.counted
+    if closed or one.rate is not None or (one.keeps_nothing and other.keeps_nothing):
+        ratio = one.times(other)
     else:
         ratio = (one.kept + 0.5) / (one.measured + 1) / ((other.kept + 0.5) / (other.measured + 1))
     return max(ratio, 1 / ratio)

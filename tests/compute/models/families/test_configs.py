@@ -90,6 +90,7 @@ REFUSED: list[tuple[str, Config, str]] = [
     ("LlamaForCausalLM", {"hidden_act": ["silu"]}, "hidden_act"),
     ("LlamaForCausalLM", {"num_key_value_heads": 3}, "4 attention heads, which is no multiple of its 3"),
     ("LlamaForCausalLM", {"num_hidden_layers": 10**30}, "but it must be at most 4096"),
+    ("MixtralForCausalLM", {"num_local_experts": 1 << 30}, "num_local_experts 1073741824, but it must be at most 4096"),
     ("LlamaForCausalLM", {"intermediate_size": 1 << 31}, "intermediate_size 2147483648, but it must be at most 2147483647"),
     ("Phi3ForCausalLM", {"partial_rotary_factor": 1.5}, "partial_rotary_factor 1.5, but it is a share, at most 1"),
     ("LlamaForCausalLM", {"hidden_size": "64"}, "hidden_size '64', but it must be a whole number of at least 1"),

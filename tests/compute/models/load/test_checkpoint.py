@@ -5,9 +5,10 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
 
-from penstock.compute.models.load.checkpoint import open_checkpoint, read_config
+from penstock.compute.models.load.checkpoint import open_checkpoint, read_config, weight_files
 from penstock.compute.models.load.tensorfile import TensorFile
 from penstock.core.errors import ModelError
 from tests.compute.models.load.makers import CONFIG, tensors_of, write_file, write_folder
@@ -116,7 +117,7 @@ def test_file_that_is_no_safetensors(tmp_path: Path, content: bytes) -> None:
     b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4.5]}}',
     b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": ["0", "4"]}}', b'{"__metadata__": 3}',
     b'{"a": {"dtype": 3, "shape": [1], "data_offsets": [0, 4]}}', b'{"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}}',
-    b'{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}',
+    b'{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}', b'{"a": {"dtype": "F32", "shape": [true], "data_offsets": [0, 4]}}',
 ])
 def test_broken_header(tmp_path: Path, header: bytes) -> None:
     write_folder(tmp_path, CONFIG, {})
@@ -134,10 +135,49 @@ def test_tensors_that_share_bytes(tmp_path: Path, first: tuple[int, int], second
     check_refused(tmp_path, str(tmp_path / "model.safetensors"), "has a broken header", "bytes before", "ends")
 
 
+ONE, TWO = '{"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}', '{"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}'
+
+
+@pytest.mark.parametrize(("header", "size", "said"), [
+    (f'{{"a": {ONE}, "a": {TWO}}}', 8, "the 4 bytes between the header and a are no tensor's"),
+    (f'{{"a": {ONE}, "b": {TWO}}}', 9, "the 1 bytes behind b are no tensor's"),
+    ('{"none": {"dtype": "F32", "shape": [0], "data_offsets": [2, 2]}}', 4, "the 4 bytes behind the header are no tensor's"),
+])
+def test_a_name_that_stands_twice_and_bytes_of_no_tensor(tmp_path: Path, header: str, size: int, said: str) -> None:
+    text = header.encode()
+    write_folder(tmp_path, CONFIG, {})
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(size))
+    check_refused(tmp_path, str(path), "has a broken header", said)
+    with pytest.raises(SafetensorError):
+        load_file(path)
+
+
 def test_missing_shard(tmp_path: Path) -> None:
     write_folder(tmp_path, CONFIG, tensors_of(CONFIG), num_files=3)
-    (tmp_path / "model-00002-of-00003.safetensors").unlink()
-    check_refused(tmp_path, "model-00002-of-00003.safetensors is missing", INDEX)
+    path = tmp_path / "model-00002-of-00003.safetensors"
+    path.unlink()
+    check_refused(tmp_path, f"{path} is missing", INDEX)
+    path.symlink_to("../blobs/0123")
+    check_refused(tmp_path, f"{path} is a link to ../blobs/0123, which is missing")
+
+
+@pytest.mark.parametrize("name", ["config.json", INDEX, "model-00002-of-00003.safetensors"])
+def test_what_is_there_but_cannot_be_read_is_not_said_to_be_missing(tmp_path: Path, name: str) -> None:
+    write_folder(tmp_path, CONFIG, tensors_of(CONFIG), num_files=3)
+    (tmp_path / name).unlink()
+    (tmp_path / name).symlink_to(name)
+    check_refused(tmp_path, f"{tmp_path / name} cannot be read: Too many levels of symbolic links")
+
+
+def test_a_large_index_makes_a_path_of_each_file_and_not_of_each_tensor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DeepSeek-V3 has 91,000 tensors in 163 files."""
+    places = {f"t{n}": f"part{n % 2}.safetensors" for n in range(100)}
+    (tmp_path / INDEX).write_text(json.dumps({"weight_map": places}))
+    made: list[str] = []
+    monkeypatch.setattr(Path, "__truediv__", lambda self, name: made.append(name) or Path(f"{self}/{name}"))
+    assert {path.name: len(names) for path, names in weight_files(tmp_path).items()} == {"part0.safetensors": 50, "part1.safetensors": 50}
+    assert sorted(set(made)) == [INDEX, "part0.safetensors", "part1.safetensors"] and len(made) < 6
 
 
 def test_what_git_leaves_in_place_of_a_file(tmp_path: Path) -> None:
@@ -155,7 +195,7 @@ def test_weights_that_are_no_file(tmp_path: Path) -> None:
     check_refused(tmp_path, f"{tmp_path / 'model.safetensors'} is a link to ../blobs/0123, which is missing")
     (tmp_path / "model.safetensors").unlink()
     (tmp_path / "model.safetensors").mkdir()
-    check_refused(tmp_path, f"{tmp_path / 'model.safetensors'} is no file")
+    check_refused(tmp_path, f"{tmp_path / 'model.safetensors'} cannot be read: Is a directory")
 
 
 @pytest.mark.parametrize("newer", [1, 2])
@@ -178,8 +218,9 @@ def test_index_that_promises_too_much(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("index", ["{", "{}", '{"weight_map": []}', '{"weight_map": {}}', '{"weight_map": {"a": 3}}',
-                                   '{"weight_map": {"a": "../../secret.safetensors"}}', '{"weight_map": {"a": ".."}}'])
+                                   '{"weight_map": {"a": "../../secret.safetensors"}}', '{"weight_map": {"a": ".."}}',
+                                   '{"weight_map": {"a": "."}}', '{"weight_map": {"a": ""}}', '{"weight_map": {"a": "/x.safetensors"}}'])
 def test_broken_index(tmp_path: Path, index: str) -> None:
     write_folder(tmp_path, CONFIG, {})
     (tmp_path / INDEX).write_text(index)
-    check_refused(tmp_path, str(tmp_path / INDEX) if ".." not in index.replace("../..", "") else "is missing")
+    check_refused(tmp_path, str(tmp_path / INDEX))

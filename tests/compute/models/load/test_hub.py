@@ -13,7 +13,7 @@ from huggingface_hub.utils import SafetensorsFileMetadata, TensorInfo
 
 from penstock.compute.models.families.llama import FAMILY
 from penstock.compute.models.load import hub
-from penstock.compute.models.load.checkpoint import open_checkpoint
+from penstock.compute.models.load.checkpoint import INDEX, open_checkpoint
 from penstock.compute.models.quantized import BESIDE, quantization_of
 from penstock.core.errors import ModelError
 from tests.compute.models.load.makers import CONFIG, tensors_of, write_folder
@@ -149,6 +149,15 @@ def test_config_first_then_weights(remote: Remote) -> None:
     assert all(revision == COMMIT for _, revision in remote.asked[1:])
     assert set(open_checkpoint(folder).names()) == set(tensors_of(CONFIG)) and (folder / "tokenizer.json").exists()
     assert len(seen) == 2 and seen[0][0] < seen[0][1] and seen[1][0] == seen[1][1]
+
+
+@pytest.mark.parametrize("told", ["Infinity", "1e999", "NaN", "[]", "null"])
+def test_an_index_may_say_no_size(remote: Remote, told: str) -> None:
+    index = json.loads(remote.files[INDEX])
+    remote.files[INDEX] = json.dumps({**index, "metadata": {"total_size": "?"}}).replace('"?"', told).encode()
+    seen: list[tuple[int, int]] = []
+    hub.fetch_weights(hub.fetch_config(REPO), lambda done, total: seen.append((done, total)))
+    assert len(seen) == 2 and all(done == total for done, total in seen)
 
 
 def test_only_files_that_are_read_are_downloaded(remote: Remote) -> None:

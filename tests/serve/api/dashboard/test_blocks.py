@@ -94,13 +94,19 @@ def test_a_cache_of_any_size_makes_a_picture_of_one_size(num_blocks: int) -> Non
     holders[held[: num_blocks // 6]] = 2  # in the tree as well
     half = len(held) // 2
     told = BlockMap().draw(look(holders.tolist(), {1: tuple(held[:half].tolist())}), {1: 63}.get)
-    assert len(cells(told)) <= MAX_CELLS and len(json.dumps(told)) < 12_000
+    assert len(cells(told)) <= MAX_CELLS and len(json.dumps(told)) < 17_000
     assert len(cells(told)) * told["per_cell"] >= num_blocks
     if told["per_cell"] > 1:
-        assert len(base64.b64decode(told["fill"])) == len(cells(told))
+        assert len(base64.b64decode(told["fill"])) == len(base64.b64decode(told["held"])) == len(cells(told))
 
 
-def test_a_cell_of_many_blocks_shows_who_holds_one_and_how_much_is_used() -> None:
-    values = np.array([[FREE, CACHED, LANES + 5, LANES + 1], [FREE, FREE, CACHED, FREE], [FREE] * 4], np.uint8)
-    shown, fill = aggregate(values)
-    assert list(shown) == [LANES + 5, CACHED, FREE] and list(fill) == [191, 64, 0]
+def test_a_cell_of_many_blocks_shows_who_holds_one_and_how_many_are_held_and_used() -> None:
+    values = np.array([[FREE, CACHED, LANES + 5, LANES + 1], [FREE, FREE, CACHED, FREE], [FREE] * 4, [OTHER] * 4], np.uint8)
+    shown, held, fill = aggregate(values)
+    assert list(shown) == [LANES + 5, CACHED, FREE, OTHER] and list(held) == [128, 0, 0, 255] and list(fill) == [192, 64, 0, 255]
+
+
+def test_one_of_very_many_blocks_is_seen() -> None:
+    values = np.zeros((1, 3000), np.uint8)
+    values[0, 7] = LANES
+    assert [list(each) for each in aggregate(values)] == [[LANES], [1], [1]]

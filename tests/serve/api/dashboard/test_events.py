@@ -11,11 +11,12 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock.core.clock import MonotonicClock
+from penstock.core.clock import MonotonicClock, VirtualClock
 from penstock.core.errors import OverloadedError
 from penstock.core.types import Status
 from penstock.serve.api.dashboard import events
 from penstock.serve.api.dashboard.feed import MAX_UNREAD, MAX_WATCHERS, Feed, Picture, Subject, Watcher, oldest_s
+from penstock.serve.api.dashboard.figures import History
 from penstock.serve.api.limits import Limits
 from penstock.serve.engine.requests import Gauges, Health
 from penstock.serve.engine.watch import Look, Watch
@@ -61,7 +62,7 @@ def test_a_greeting_then_updates_that_show_a_request(served: Served) -> None:
         stream = updates(client)
         hello = next(stream)
         assert hello["type"] == "hello" and hello["about"]["model"] == "tiny" and hello["roof"]["name"] == "a test's machine"
-        assert hello["block_size"] == 16 and hello["history"] == []
+        assert hello["block_size"] == 16 and all(len(point) == 6 for point in hello["history"])
         idle = next(stream)
         assert idle["type"] == "update" and idle["limit"]["sentence"].startswith("Idle") and idle["now"]["kv_total"] == 64
         worker = threading.Thread(target=lambda: other.post("/v1/chat/completions", json=BODY).raise_for_status())
@@ -136,23 +137,24 @@ def test_an_engine_that_cannot_be_watched_says_so() -> None:
 
 
 class Still:
-    """An engine at rest with a cache of `num_blocks`."""
+    """An engine that never ends its step, with a cache of `num_blocks`."""
 
     def __init__(self, num_blocks: int) -> None:
         self.watched: list[bool] = []
         self.num_looks = 0
         self._holders = [0] * num_blocks
+        self._seqs = (make_seq(0, range(8), status=Status.RUNNING),)  # so that every update is sent
 
     def watch(self, watch: Watch | None) -> None:
         self.watched.append(watch is not None)
 
     def look(self, watch: Watch) -> None:
-        watch.look = Look(0.0, (), (), self._holders, 0, (), 0, 0)
+        watch.look = Look(0.0, self._seqs, ((),), self._holders, 0, (), 0, 0)
         watch.looked.set()
         self.num_looks += 1
 
     def gauges(self) -> Gauges:
-        return Gauges(num_running=1, kv_blocks_total=len(self._holders))  # so that every update is sent
+        return Gauges(kv_blocks_total=len(self._holders))
 
     def health(self) -> Health:
         return Health(True)
@@ -176,7 +178,7 @@ def test_a_watcher_who_does_not_read_holds_a_few_updates_and_no_more() -> None:
         while len(texts) < MAX_UNREAD + 1:
             text = await asyncio.wait_for(watcher.updates.get(), 20)
             texts.append(text or "")
-        assert max(map(len, texts)) < 16_000  # a map of 100,000 blocks included
+        assert max(map(len, texts)) < 21_000  # a map of 100,000 blocks included
         seen = engine.num_looks
         while engine.num_looks <= seen + MAX_UNREAD + 2:
             await asyncio.sleep(0.01)
@@ -215,6 +217,21 @@ def test_who_waits_for_an_engine_that_turns_out_not_to_be_well_may_come_again(se
     wait_for(lambda: not served.feed._watchers)
 
 
+def test_a_page_that_is_loaded_again_has_its_history() -> None:
+    """Nobody watches for a moment."""
+    async def go() -> list[Any]:
+        feed, told = feed_of(Still(8)), []
+        for _ in range(2):
+            watcher = feed.join()
+            told += [json.loads(await asyncio.wait_for(watcher.updates.get(), 20) or "")["history"] for _ in range(2)]
+            feed.leave(watcher)
+            wait_for(lambda: feed._thread is None)
+        return told
+
+    hello, update, hello_again, _ = asyncio.run(go())
+    assert hello == [] and update is not None and hello_again[0] == update
+
+
 def test_those_who_could_not_be_served_in_time_are_told_of() -> None:
     class Refusing(Still):
         num_refused = 3
@@ -223,10 +240,21 @@ def test_those_who_could_not_be_served_in_time_are_told_of() -> None:
             return Gauges(num_refused=self.num_refused, num_deferred=1)
 
     engine, look = Refusing(8), Look(0.0, (), (), [0] * 8, 0, (), 0, 0)
-    picture = Picture(Subject(engine, MonotonicClock(), None, "fp32", 16))
-    assert picture.update([], 0, look)["late"] == {"refused": 0, "deferred": 0}
+    picture = Picture(Subject(engine, MonotonicClock(), None, "fp32", 16), History())
+    first = picture.update([], 0, look)
+    assert first["late"] == {"refused": 0, "deferred": 0} and first["now"]["under_way_s"] is None
     engine.num_refused = 5
     assert picture.update([], 0, look)["late"] == {"refused": 2, "deferred": 0}
+
+
+def test_how_long_the_step_in_flight_has_taken_is_told() -> None:
+    class Slow(Still):
+        def under_way_s(self) -> float | None:
+            return 3.0
+
+    clock, look = VirtualClock(), Look(0.0, (), (), [0] * 8, 0, (), 0, 0)
+    clock.advance(12.5)
+    assert Picture(Subject(Slow(8), clock, None, "fp32", 16), History()).update([], 0, look)["now"]["under_way_s"] == 9.5
 
 
 def test_too_many_watchers_are_refused() -> None:

@@ -4,11 +4,14 @@ import pytest
 from penstock.core.clock import VirtualClock
 from penstock.core.events import StepRecord
 from penstock.core.hardware import Hardware
-from penstock.serve.api.dashboard.figures import Figures, Latencies, Part, Sample, Stretch, percentile
+from penstock.core.types import StepPlan
+from penstock.serve.api.dashboard.feed import rates
+from penstock.serve.api.dashboard.figures import Figures, History, Latencies, Part, Sample, Stretch, percentile
 from penstock.serve.api.dashboard.limit import Binding, points, roof
 from penstock.serve.engine.binding import ARRIVALS, PREFILL_COMPUTE, WEIGHT_BANDWIDTH, Limit
 from penstock.serve.engine.requests import Gauges
 from penstock.serve.engine.tally import UNMEASURED
+from penstock.serve.engine.watch import Seen
 from tests.decide.builders import make_seq
 from tests.serve.api.dashboard.steps import Watched
 
@@ -68,14 +71,14 @@ def test_nothing_is_made_up_where_limits_were_not_measured() -> None:
     found = limit([step(i, 0.5, least_read_s=0.35) for i in range(8)], hardware=None)
     assert found.name == UNMEASURED and found.reached is None and "`penstock limits`" in found.sentence
     assert roof(None, "fp32") is None
-    assert points(Stretch(2.0, decode=Part(2, 1.0, 0.5, 1000, 10, 10))) == {"decode": {
-        "intensity": 50.0, "ops_per_s": 1000.0, "bandwidth_share": None, "rate_share": None, "outside_share": 0.5, "bytes_per_step": 10.0,
+    assert points(Stretch(2.0, decode=Part(2, 1.0, 1000, 10, 10))) == {"decode": {
+        "intensity": 50.0, "ops_per_s": 1000.0, "bandwidth_share": None, "rate_share": None, "bytes_per_step": 10.0,
         "step_s": 0.5}}
 
 
 def test_a_rate_that_is_not_known_is_not_compared_with() -> None:
     unknown = Hardware("box", {1: 1e9}, {})
-    assert roof(unknown, "int8") == {"name": "box", "bandwidth": 1e9, "type": "int8", "ops": None, "by_size": [[1, 1e9]]}
+    assert roof(unknown, "int8") == {"name": "box", "bandwidth": 1e9, "type": "int8", "ops": None}
     rig, figures = Watched(), Figures(unknown, "int8")
     rig.add(make_seq(1, range(8), 4))
     figures.add([], 0.0)
@@ -97,15 +100,27 @@ def test_rates_are_of_the_last_seconds() -> None:
     assert figures.recent().num_output == 0 and figures.recent().window_s == pytest.approx(2.0)
 
 
+def test_rates_of_long_steps_are_those_of_the_time_that_they_took() -> None:
+    """512 tokens of prompts each 10 s are 51 a second, at every moment: also while the next such step is computed."""
+    figures, told = Figures(None, "fp32"), set()
+    for number in range(1, 160):
+        now = number / 4
+        began_s = now // 10 * 10
+        figures.add([Seen(StepPlan(0, ()), (), (), step(number // 40 - 1, 10.0, prefill=512))] if now == began_s else [], now, began_s)
+        told |= {(each["prefill"], each["busy"]) for each in [rates(figures.recent())] if now >= 10}
+    assert told == {(51.2, 1.0)}
+    figures.add([], 42.5)
+    assert rates(figures.recent())["prefill"] == 0.0, "it is over, and nothing is computed"
+
+
 def test_history_has_a_point_a_second_and_ends() -> None:
-    figures = Figures(None, "fp32")
-    now = 0.0
-    for _ in range(4 * 1000):
-        figures.add([], now)
-        figures.remember(now, 1, 2, 0.5)
-        now += 0.25
-    assert len(figures.history) == 300 and figures.history[-1][3:] == [1, 2, 0.5]
-    assert figures.history[-1][0] - figures.history[-2][0] == pytest.approx(1.0)
+    history = History()
+    for number in range(4 * 1000):
+        history.add(number / 4, 10.0, 20.0, 1, 2, 0.5)
+    points = history.before(999.5)
+    assert len(points) == 300 and points[-1][1:] == [10.0, 20.0, 1, 2, 0.5]
+    assert points[-1][0] - points[-2][0] == pytest.approx(1.0)
+    assert not history.before(1299.5) and history.before(1099.5) == points[100:]
 
 
 def test_percentiles_are_real_samples() -> None:
@@ -144,7 +159,19 @@ def test_a_requests_latencies_are_its_own() -> None:
     rig.look()
     ended = figures.requests(rig.lanes.entries(), rig.lanes.ended, rig.clock.now())
     assert ended["ttft"]["n"] == 1 and ended["tpot"]["n"] == 1 and ended["tpot"]["p50"] == pytest.approx(4.5 / 4)
-    assert figures.cache(rig.look()) == {"hit_rate": None, "evicted": 0, "evicted_minute": 0}
+    assert figures.cache(rig.look()) == {"hit_rate": None, "evicted_minute": 0}
+
+
+def test_tokens_of_a_step_that_was_not_seen_yet_are_not_divided_by() -> None:
+    rig, figures = Watched(), Figures(None, "fp32")
+    rig.add(make_seq(1, range(8), 40, arrival_s=0.0))
+    rig.tick(2)
+    rig.look()
+    before = figures.requests(rig.lanes.entries(), [], rig.clock.now())["tpot"]
+    plan = rig.scheduler.schedule()
+    assert plan is not None
+    rig.scheduler.commit(plan, rig.runner.execute(plan))  # meanwhile, on the engine's thread
+    assert figures.requests(rig.lanes.entries(), [], rig.clock.now())["tpot"] == before and before["n"] == 1
 
 
 def test_first_tokens_of_long_ago_are_none_of_the_last_minute() -> None:

@@ -63,6 +63,26 @@ def test_who_waits_has_a_lane_and_who_is_preempted_says_so() -> None:
     assert {name for name, state in states if state == "ended"} == {"r1", "r2", "r3"}
 
 
+def test_who_ended_since_the_last_look_does_not_wait() -> None:
+    """What is read of a sequence may be a step younger than the look."""
+    rig = Watched()
+    rig.add(make_seq(1, range(8), 50))
+    rig.tick()
+    rig.look()
+    rig.scheduler.finish(1, "stop")
+    (row,) = rig.lanes.tell()["requests"]
+    assert row[STATE] == "running"
+
+
+def test_requests_are_counted_as_they_are_in_the_step_in_flight() -> None:
+    """However many answers each has."""
+    lanes, first, later = Lanes(), make_seq(0, range(8), 500, status=Status.RUNNING), make_seq(5, range(8), 500)
+    lanes.look([first, replace(first, seq_id=1), later, make_seq(6, range(8), 500)], 1.0)
+    assert lanes.counts() == (1, 2)
+    later.status = Status.RUNNING  # on the engine's thread, as it plans the next step
+    assert lanes.counts() == (2, 1)
+
+
 def test_who_is_aborted_leaves_its_lane() -> None:
     rig = Watched()
     rig.add(make_seq(1, range(8), 50), make_seq(2, range(8), 50))
@@ -144,6 +164,17 @@ def test_updates_stay_small_under_any_load() -> None:
     rig.look()
     told = rig.lanes.tell()
     assert len(told["requests"]) == MAX_LANES and told["hidden"] == 300 - MAX_LANES
+
+
+def test_those_who_had_no_lane_keep_no_end_from_being_told() -> None:
+    rig = Watched()
+    rig.add(*[make_seq(i, range(8), 50, arrival_s=float(i)) for i in range(3 * MAX_LANES)])
+    rig.look()
+    assert len(rig.lanes.tell()["requests"]) == MAX_LANES
+    for i in range(3 * MAX_LANES):
+        rig.scheduler.finish(i, "abort")
+    rig.look()
+    assert {row[LANE] for row in rig.lanes.tell()["ended"]} == set(range(MAX_LANES))
 
 
 def test_nothing_is_kept_of_requests_that_have_gone() -> None:

@@ -97,17 +97,18 @@ def test_a_server_of_another_version_brings_its_own_page(live: Browser) -> None:
     assert live.evaluate("version") == "test"
 
 
-def test_the_oldest_that_waits_is_the_servers_to_tell(live: Browser) -> None:
+def test_the_oldest_that_waits_and_a_long_step_are_the_servers_to_tell(live: Browser) -> None:
     live.press("p")
-    notes = live.evaluate("""[[2, 3.5], [2, null], [0, null]].map(([waiting, oldest_s]) => {
+    notes = live.evaluate("""[[2, 3.5, 12], [2, null, 0.5], [0, null, null]].map(([waiting, oldest_s, under_way_s]) => {
       const latency = { n: 0, p50: null, p90: null, p99: null, slo: null, asked: 0, met: 0, span_s: 60 };
-      showTiles({ now: { running: 0, waiting, kv_used: 0, kv_cached: 0, kv_total: 1, oldest_s }, rates: {}, late: {}, history: null,
-        cache: { hit_rate: null, evicted_minute: 0 }, latency: { ttft: latency, tpot: latency },
+      showTiles({ now: { running: 0, waiting, kv_used: 0, kv_cached: 0, kv_total: 1, oldest_s, under_way_s }, rates: {}, late: {},
+        history: null, cache: { hit_rate: null, evicted_minute: 0 }, latency: { ttft: latency, tpot: latency },
         limit: { kind: "arrival_limited", sentence: "Idle.", share: 1, reached: null } });
-      return at("requests-note").textContent;
+      return [at("requests-note").textContent, at("output-note").textContent];
     })""")
     live.press("p")
-    assert [note.replace("\u202f", " ") for note in notes] == ["the oldest has waited 3.50 s", "", "none waiting"]
+    assert [[note.replace("\u202f", " ") for note in each] for each in notes] == [
+        ["the oldest has waited 3.50 s", "the step in flight has taken 12.0 s"], ["", "no steps"], ["none waiting", "no steps"]]
 
 
 def test_a_bar_begins_where_its_lane_was_free(live: Browser) -> None:

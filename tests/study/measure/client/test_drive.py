@@ -307,6 +307,9 @@ def test_a_driver_counts_what_ended() -> None:
         target, watch = server(mock)
         driver = Driver(target, watch)
         await driver.run(Ahead(Even(RateOptions(10)).schedule(endless(), "s"), target, Extent(9)), None, Extent(9))
-        assert (driver.num_answered, driver.num_refused, driver.num_tokens) == (5, 4, 5 * TOKENS)
+        assert (driver.num_answered, driver.num_refused, driver.num_tokens, driver.num_sessions) == (5, 4, 5 * TOKENS, 9)
+        talk = Driver(server(Mock(lambda asked: answer(asked, TTFT, ITL)))[0], watch)
+        await talk.run(Ahead(Even(RateOptions(10)).schedule(iter([TALK]), "s"), talk._target, Extent(9)), None, Extent(9))
+        assert (talk.num_answered, talk.num_sessions) == (3, 1)
 
     run(main())

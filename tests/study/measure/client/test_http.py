@@ -1,3 +1,5 @@
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,6 +58,16 @@ def test_an_end_that_comes_too_soon() -> None:
         reply.ended()
     with pytest.raises(BadAnswer, match="without an answer"):
         Reply().ended()
+
+
+@pytest.mark.parametrize("answer", [b"HT", b"GARBAGE\r\n\r\n", b"HTTP/1.1 102 Processing\r\n\r\n"])
+def test_whatever_came_is_the_begin_of_an_answer(answer: bytes) -> None:
+    """A request that a server has begun to answer is not sent again."""
+    reply = Reply()
+    assert not reply.begun
+    with suppress(BadAnswer):
+        reply.feed(answer)
+    assert reply.begun
 
 
 def test_a_request() -> None:

@@ -112,7 +112,7 @@ class Failing:
 
 @pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize(("error", "counted"), [
-    (OverloadedError("too busy", 1.0), "refused"), (RequestError("objectives that cannot be met"), "refused"),
+    (OverloadedError("too busy", 7.0), "refused"), (RequestError("objectives that cannot be met"), "refused"),
     (RequestError("the engine has ended", status=503), "abort"), (PenstockError("the engine stopped"), "abort")])
 def test_the_metrics_are_told_of_who_gets_no_answer(error: PenstockError, counted: str, at_once: bool) -> None:
     metrics, sample = Metrics(), Sample(0, 0.0)
@@ -121,6 +121,7 @@ def test_the_metrics_are_told_of_who_gets_no_answer(error: PenstockError, counte
     asyncio.run(inside.send(Request("r", (1, 2), SamplingParams(max_tokens=4)), sample))
     told = values_of(metrics.render().decode())
     assert sample.error == str(error) and sample.refused is isinstance(error, OverloadedError)
+    assert sample.retry_after_s == (7.0 if sample.refused else 0.0), "as a server says it in a header"
     assert {name: value for name, value in told.items() if name.startswith("penstock_requests_total")} == {
         f'penstock_requests_total{{finish_reason="{counted}"}}': 1.0}
     assert told["penstock_e2e_request_latency_seconds_count"] == 0

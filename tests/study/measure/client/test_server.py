@@ -13,6 +13,7 @@ from penstock.study.measure.client.server import Access, Server, context_of, fir
 from penstock.study.measure.client.target import Stopwatch
 from penstock.study.measure.metrics import Warmup, figures
 from penstock.study.measure.samples import Sample
+from penstock.study.measure.slo import parse_slo
 from tests.study.measure.client.virtual import ADDRESS, END, STREAM, Mock, Reply, answer, chunk, event, plain, run, server
 
 ASK = Ask((1, 2, 3), num_output=4)
@@ -170,15 +171,41 @@ def test_errors_are_told() -> None:
         "status 429: busy": [(0.1, plain(429, {"error": {"message": "busy"}}))],
         "status 400: bad field": [(0.1, plain(400, {"detail": "bad field"}))],
         "status 502: Bad Gateway": [(0.1, plain(502, "Bad Gateway"))],
+        "status 503: no reason given": [(0.1, plain(503, {"error": {"message": ""}}))],
+        "no reason given": [(0.1, STREAM + event({"error": {"message": ""}}) + END)],
         "went wrong": [(0.1, STREAM + TOKEN), (0.1, event({"error": {"message": "went wrong"}}) + b"0\r\n\r\n")],
         "the stream ended without a finish reason": [(0.1, STREAM + TOKEN), (0.1, b"0\r\n\r\n")],
         "the answer has no tokens": [(0.1, STREAM + END)],
         "the answer begins with 'SSH-2.0-x', not with HTTP/1.1 and a status": [(0.1, b"SSH-2.0-x\r\n\r\n")],
         "an event is not JSON: b'{'": [(0.1, STREAM + event(b"{") + END)],
+        "the answer is not JSON: b''": [(0.1, plain(200, ""))],
     }
     for error, pieces in cases.items():
         sample = one(*pieces)
         assert sample.error == error and not sample.ok and sample.end_s is not None
+
+
+@pytest.mark.parametrize(("usage", "num"), [(1, 1), (3, 3)])
+def test_tokens_without_text_came_with_the_end(usage: int, num: int) -> None:
+    """As special ones do, which a reader never sees: their TTFT is known no better, and it is none that was not kept."""
+    ended = event({"choices": [{"text": "", "finish_reason": "length"}], "usage": {"prompt_tokens": 3, "completion_tokens": usage}})
+    sample = one((0.1, STREAM), (0.2, ended + END))
+    assert sample.ok and sample.num_output == num and sample.ttft_s == sample.e2e_s == pytest.approx(0.3)
+    assert sample.publish_s is None and sample.tpot_s is None and sample.came_at_once is (num > 1)
+    found = figures([sample], Warmup(), parse_slo("ttft=400ms,tpot=50ms"))
+    assert found.goodput is not None and found.goodput.kept.value == 1.0 and found.rates.output_tokens_per_s == pytest.approx(num / 0.3)
+
+
+def test_text_that_no_usage_counts_is_counted_by_its_pieces() -> None:
+    none = event({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 0}})
+    sample = one((0.1, STREAM + TOKEN), (0.1, TOKEN + LAST + none + END))
+    assert sample.ok and sample.num_output == 2 and sample.uncounted and sample.tpot_s == pytest.approx(0.1)
+
+
+def test_broken_characters_are_replaced_as_in_any_stream_of_events() -> None:
+    broken = event(b'{"choices": [{"text": "a\xff\xc3"}]}')
+    sample = one((0.1, STREAM + broken[:30]), (0.1, broken[30:] + LAST + END))
+    assert sample.ok and sample.num_output == 1
 
 
 STRANGE: list[dict[str, Any]] = [
@@ -204,64 +231,6 @@ def test_a_closed_connection_in_the_middle_of_an_answer_is_an_error() -> None:
     assert "middle" in (one((0.1, STREAM + TOKEN), (0.1, TOKEN), closes=True).error or "")
 
 
-def test_a_kept_connection_that_the_server_has_closed_is_replaced() -> None:
-    mock = Mock(lambda asked: Reply([], closes=True) if len(mock.asked) == 2 else answer(asked, 0.1, 0.1))
-    samples = send(mock, times=3)
-    assert all(sample.ok for sample in samples) and len(mock.asked) == 4 and mock.num_connections == 2
-
-
-def test_a_request_is_sent_once_more_however_many_connections_were_kept() -> None:
-    mock = Mock(lambda asked: Reply([], closes=True) if len(mock.asked) > 3 else answer(asked, 0.1, 0.1))
-
-    async def sent_again() -> str | None:
-        target, watch = server(mock, WISH)
-        await asyncio.gather(*(target.send(target.prepare(ASK), Sample(number, watch())) for number in range(3)))
-        last = Sample(3, watch())
-        await target.send(target.prepare(ASK), last)
-        return last.error
-
-    assert run(sent_again()) == "the server closed the connection without an answer" and len(mock.asked) == 3 + 2
-
-
-async def apart(mock: Mock, times: int, every_s: float, ahead: bool) -> list[Sample]:
-    """Requests that come by the clock."""
-    target, watch = server(mock, ahead=ahead)
-    samples, tasks = [Sample(number, number * every_s) for number in range(times)], []
-    for sample in samples:
-        await asyncio.sleep(sample.due_s - watch())
-        tasks.append(asyncio.ensure_future(target.send(target.prepare(ASK), sample)))
-    await asyncio.gather(*tasks)
-    await target.close()
-    return samples
-
-
-def test_connections_are_opened_before_they_are_needed() -> None:
-    """Answers take so long that each request needs one of its own."""
-    mocks = [Mock(lambda asked: answer(asked, 9.0, 0.1), connect_s=0.03) for _ in range(2)]
-    without, ahead = (run(apart(mock, 20, 0.1, asked)) for mock, asked in zip(mocks, (False, True), strict=True))
-    assert all(sample.connect_s == pytest.approx(0.03) for sample in without) and mocks[0].num_connections == 20
-    assert ahead[0].connect_s == pytest.approx(0.03) and all(sample.connect_s == pytest.approx(0.0, abs=1e-6) for sample in ahead[1:])
-    assert all(sample.send_delay_s == pytest.approx(0.0, abs=1e-6) for sample in (*without, *ahead)), "which is not the client's own time"
-    assert 20 < mocks[1].num_connections <= 25, "a quarter more than are in use"
-
-
-def test_a_connection_opened_ahead_that_the_server_has_closed_is_replaced() -> None:
-    mock = Mock(lambda asked: Reply([], closes=True) if len(mock.asked) == 2 else answer(asked, 0.5, 0.1))
-    samples = run(apart(mock, 3, 0.1, ahead=True))
-    assert all(sample.ok for sample in samples) and len(mock.asked) == 4
-
-
-def test_a_server_that_takes_no_more_connections_fails_only_those_who_need_one() -> None:
-    class Full(Mock):
-        async def connect(self, connection: Any) -> None:
-            if self.num_connections >= 2:
-                raise ConnectionRefusedError(111, "Connection refused")
-            await super().connect(connection)
-
-    samples = run(apart(Full(lambda asked: answer(asked, 9.0, 0.1)), 3, 0.1, ahead=True))
-    assert [sample.error for sample in samples] == [None, None, "Connection refused"]
-
-
 class Unreached(Mock):
     """Connections to it are given up by the kernel, whose error is a TimeoutError as well."""
 
@@ -278,18 +247,6 @@ def test_what_the_kernel_gives_up_is_not_what_took_too_long() -> None:
 
 async def asked_of(mock: Mock, ask: Any) -> Any:
     return await ask(server(mock, WISH)[0])
-
-
-def test_what_was_sent_again_is_told() -> None:
-    mock = Mock(lambda asked: Reply([], closes=True) if len(mock.asked) == 2 else answer(asked, 0.1, 0.1))
-
-    async def notes() -> list[str]:
-        target, watch = server(mock, WISH)
-        for number in range(3):
-            await target.send(target.prepare(ASK), Sample(number, watch()))
-        return target.notes()
-
-    assert run(notes()) == ["requests were sent again once: the server closed a connection that it had kept, without an answer"]
 
 
 def test_a_fresh_connection_that_is_closed_is_an_error() -> None:

@@ -1,8 +1,10 @@
 import json
 import re
+from array import array
 from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
@@ -78,8 +80,10 @@ def test_a_page_stands_alone() -> None:
 
 
 def test_a_page_has_nothing_that_a_phone_would_cut() -> None:
+    """Nor a tablet held upright: the table of latencies takes 840 pixels."""
     text = page(report())
     assert "<pre" not in text and "overflow-x" not in text and "(max-width: 640px)" in text
+    assert "@media (max-width: 900px) { .spread, .spread tbody { display: block; }" in text
     assert "width=device-width, initial-scale=1" in text
     assert '<td data-of="p99">' in text, "where a row of the table is a card, each figure says what it is"
     assert "<tr><th>queue (server)</th><td>mean" in text and "<tr><th>goodput</th><td>" in text
@@ -112,6 +116,28 @@ def test_names_at_the_edge_of_a_plot_are_not_cut() -> None:
              if text.attrib.get("class", "").startswith("label")}
     assert {"publish SLO", "end to end", "to publish"} <= set(names)
     assert all(x + 8.8 * len(name) <= WIDTH for name, x in names.items())
+
+
+def test_names_that_meet_at_the_lower_edge_stay_within_the_plot() -> None:
+    rules = [Rule(1.0, f"{name} SLO") for name in ("ttft", "tpot", "itl", "e2e", "publish")]
+    chart = Chart("c", Axis("x", 0, 3), Axis("ms", 1, 1000, log=True), [*rules, Line([(0, 1), (3, 1.1)], "TPOT"), Line([(0, 9)], "TTFT")])
+    ys = sorted(float(text.attrib["y"]) for text in ElementTree.fromstring(draw(chart)).iter("text")
+                if text.attrib.get("class", "").startswith("label"))
+    assert len(ys) == 7 and ys[0] > 0 and ys[-1] < HEIGHT - 4 and all(low + 13 <= high for low, high in pairwise(ys))
+
+
+def test_gaps_of_nothing_count_in_a_plot_that_has_no_place_for_them() -> None:
+    """Pieces that came in pairs: half of the gaps are none, and so is the median, as the table has it."""
+    paired = samples()
+    for sample in paired:
+        sample.chunk_s[1:] = array("d", [sample.chunk_s[0], *[sample.chunk_s[0] + 0.02] * 2, sample.chunk_s[-1]])
+    made = result(paired)
+    line = next(mark for mark in next(charts(report(made))).marks if isinstance(mark, Line) and mark.label == "ITL")
+    assert made.figures.latencies.itl.at(50) == pytest.approx(0.01) and line.points[0][0] >= nines(49)
+    assert dict(line.points)[nines(90)] == pytest.approx(1000 * (made.figures.latencies.itl.at(90) or 0))
+    for sample in paired:
+        sample.chunk_s[1:] = array("d", [sample.chunk_s[0]] * 3)
+    assert "ITL" not in {mark.label for mark in next(charts(report(result(paired)))).marks}
 
 
 def test_answers_without_reasoning_are_published_with_their_first_token() -> None:

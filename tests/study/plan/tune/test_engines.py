@@ -1,6 +1,7 @@
 """The real bench: the twin with made-up step times, and engines of the smallest bundled model."""
 import asyncio
 import json
+import math
 import signal
 from dataclasses import replace
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from penstock.core.errors import PenstockError, UsageError
 from penstock.decide.scheduler.scheduler import Scheduler
 from penstock.serve.engine import build
 from penstock.serve.engine.machine import Machine
+from penstock.serve.text.tokenizer import Tokenizer
 from penstock.study.measure.arrivals.renewal import Even, Poisson, RateOptions
 from penstock.study.measure.client.drive import Extent
 from penstock.study.measure.datasets.jsonl import Jsonl, JsonlOptions
@@ -23,8 +25,9 @@ from penstock.study.measure.samples import Sample
 from penstock.study.measure.slo import Slo
 from penstock.study.plan import calibrate, checked
 from penstock.study.plan.calibrate import Calibration
+from penstock.study.plan.simulate.call import Call
 from penstock.study.plan.tune.drifts import Drifts
-from penstock.study.plan.tune.engines import Engines, Goal, Watchers
+from penstock.study.plan.tune.engines import Engines, Goal, Watchers, check_lengths
 from penstock.study.plan.tune.score import score
 from penstock.study.plan.tune.setting import Setting
 from penstock.study.plan.tune.traffic import Traffic
@@ -167,7 +170,34 @@ def test_an_engine_that_ended_was_not_measured(monkeypatch):
 
 def test_a_rate_that_cannot_be_kept_is_none():
     found = engines({"ttft": 1e-6}, seconds=0.1, searches=True).highest(Setting(), 64.0)
-    assert found.rate == 0.0 and found.kept == 0 and found.measured > 0
+    assert found.rate == 0.0 and found.kept == 0 and found.measured > 0 and found.tried == 0.5, "the first below 64 / 64"
+
+
+def test_a_rate_that_is_in_doubt_is_told_so():
+    said = []
+    bench = engines({"ttft": 60.0}, seconds=None, num=2, searches=True)
+    Engines(GIVEN, bench.traffic, bench.goal, Watchers(said.append)).highest(Setting((("max_num_seqs", 2),)), 64.0)
+    assert said[:2] == ["the highest rate at which 90% of the requests keep the SLO, of max_num_seqs=2",
+                        "  64 requests/s: 100.0% keep the SLO"]
+    assert "the rate is in doubt: at " in said[-1] and "2 measured requests are too few" in said[-1]
+
+
+def test_what_was_read_is_tokenized_once(known_steps, tmp_path, monkeypatch):
+    """However many settings the twin plays it for."""
+    path, counted, encode = tmp_path / "asked.jsonl", [], Tokenizer.encode
+    monkeypatch.setattr(Tokenizer, "encode", lambda self, text, **how: (counted.append(text), encode(self, text, **how))[1])
+    path.write_text("".join(json.dumps({**asked, "max_tokens": 2}) + "\n" for asked in (
+        {"prompt": "a fox"}, {"messages": [{"role": "user", "content": "a fox"}]}, {"prompt": [5, 6]})))
+    traffic = Traffic(lambda writer, seed: Jsonl(JsonlOptions(str(path)), writer, seed), Even(RateOptions(20.0)), Extent(9), Warmup(), "0")
+    bench = Engines(GIVEN, traffic, Goal(Slo({"ttft": 1.0})), Watchers([].append))
+    for setting in (Setting(), Setting((("max_num_seqs", 2),))):
+        bench.predicted(setting)
+    assert len(counted) == 2 == len(set(counted))
+
+
+def test_lengths_that_do_not_fit_are_told_with_such_as_would():
+    with pytest.raises(UsageError, match=r"up to 1,037 tokens, and the context holds 128: .*max_input=96,max_output=32 or .*scale=0.12$"):
+        check_lengths([Call(0.0, (range(1032),), 5)], 128)
 
 
 def test_a_file_that_is_used_up_in_a_search_is_told(tmp_path):
@@ -209,6 +239,14 @@ def test_drift_is_that_of_the_format():
     same, fine, coarse = drifts.of("none"), drifts.of("int8"), drifts.of("int4")
     assert (same.kl, same.flips) == (0.0, 0.0)
     assert 0 < fine.kl < coarse.kl and fine.flips <= coarse.flips and fine.places == 128
+
+
+def test_a_format_in_which_the_model_computes_nothing_has_no_drift(monkeypatch):
+    """Nothing is no more than a budget, so it would be kept."""
+    drifts, found = Drifts(GIVEN), Drifts._log_probs
+    monkeypatch.setattr(Drifts, "_log_probs", lambda self, config: found(self, config) * math.nan)
+    with pytest.raises(PenstockError, match="its drift has no number: in int4"):
+        drifts.of("int4")
 
 
 def test_an_interruption_that_is_passed_on_twice_waits_until_the_engine_has_stopped(monkeypatch):

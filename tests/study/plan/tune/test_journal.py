@@ -1,5 +1,8 @@
+import errno
+import fcntl
 import json
 import os
+import resource
 
 import pytest
 
@@ -91,8 +94,7 @@ def test_other_arguments_are_refused_by_name(tmp_path, now, told):
 
 
 @pytest.mark.parametrize("content", [
-    b'{"format": 1, "asked": {}}\n{"key": [], "found": {}}\n', b'{"format": 1, "asked": {}}\n{"asked": {}}\n',
-    b'{"format": 1, "asked": {}}\n' + 100_000 * b"[" + b"\n", b"hello", b"hello\n",
+    b"hello", b"hello\n", 100_000 * b"[" + b"\n",
     b'{"key": "a", "found": {}}\n', b'[1]\n', b"\xff\xfe\n", b'{"format": 99, "asked": {}}\n',
 ])
 def test_a_file_of_something_else_is_left_alone(tmp_path, content):
@@ -100,6 +102,40 @@ def test_a_file_of_something_else_is_left_alone(tmp_path, content):
     with pytest.raises(UsageError, match="is not the state of a search"):
         Journal(tmp_path / "state", ASKED)
     assert (tmp_path / "state").read_bytes() == content
+
+
+@pytest.mark.parametrize("line", [b'{"key": [], "found": {}}', b'{"asked": {}}', 100_000 * b"[", b'{"key": "a"}', b'{"key": "a", "fo'])
+def test_a_line_that_is_no_answer_is_told_by_its_number(tmp_path, line):
+    content = b'{"format": 1, "asked": {}}\n{"key": "a", "found": {}}\n' + line + b'\n{"key": "b", "found": {}}\n'
+    (tmp_path / "state").write_bytes(content)
+    with pytest.raises(UsageError, match="line 3 of .*state is no answer of a search: give another --output, or --restart to start over"):
+        Journal(tmp_path / "state", {})
+    assert (tmp_path / "state").read_bytes() == content
+
+
+def test_a_full_disk_is_told_with_the_file(tmp_path):
+    """What was found before is kept, and half a line behind it is taken away the next time."""
+    with Journal(tmp_path / "state", ASKED) as journal:
+        journal.recall("a", made(1))
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "state").stat().st_size + 5, limit[1]))
+        try:
+            with pytest.raises(PenstockError, match="^cannot write .*state: File too large$"):
+                journal.recall("b", made(2))
+            journal.close()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    with Journal(tmp_path / "state", ASKED) as journal:
+        assert journal.recall("a", never) == {"value": 1} and journal.recall("b", made(3)) == {"value": 3}
+
+
+def test_a_file_system_without_locks_is_told_as_such(tmp_path, monkeypatch):
+    def flock(file, how):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(PenstockError, match="cannot lock .*state: No locks available"):
+        Journal(tmp_path / "state", ASKED)
 
 
 def test_arguments_that_nothing_was_found_for_bind_nobody(tmp_path):

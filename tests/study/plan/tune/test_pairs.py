@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from penstock.study.plan.tune.outcome import Outcome
@@ -50,6 +52,13 @@ def test_a_run_that_keeps_nothing_has_ratios():
     found = Pairs(((score(10.0), score(0.0)), (score(11.0), score(0.0))))
     assert found.goodput.median > 1000 and found.is_better
     assert found.as_json()["goodput"]["low"] is not None
+
+
+def test_of_two_that_keep_nothing_neither_is_better_by_being_over_sooner():
+    none, sooner = score(0.0), replace(score(0.0), seconds=1.0)
+    assert Pairs(((sooner, none),) * 3).goodput.median == 1.0 and not Pairs(((sooner, none),) * 3).is_better
+    assert not sooner.beats(none) and sooner.rank == none.rank < score(0.001).rank
+    assert not replace(sooner, rate=0.0).beats(none) and replace(none, rate=1.0).beats(replace(none, rate=0.0))
 
 
 def test_where_one_kept_nothing_no_ratio_is_told() -> None:

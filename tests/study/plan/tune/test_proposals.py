@@ -1,6 +1,6 @@
 from penstock.core.errors import UsageError
 from penstock.study.plan.tune.levers import Levers
-from penstock.study.plan.tune.proposals import proposals
+from penstock.study.plan.tune.proposals import Seen, proposals
 from penstock.study.plan.tune.setting import Setting
 from tests.study.plan.tune.fake_bench import FakeBench, score
 
@@ -26,6 +26,16 @@ def test_each_format_has_its_best_and_ties_go_to_the_fewest_changes():
     found = proposals(Levers({"max_num_seqs": (128,), "block_size": (64,)}), ("int8",), bench.predicted, quiet).best(4)
     assert [setting.as_json() for setting, _ in found] == [
         {"quant": "int8", "max_num_seqs": 128}, {"quant": "int8"}, {"max_num_seqs": 128}]
+
+
+def test_what_is_proposed_pays_by_itself_and_is_told_with_its_own_score():
+    """Of settings as good as one another within a hundredth, the one with the fewest changes may be no better than what there is."""
+    def best(worth):
+        seen = Seen({Setting(tuple([(name, 1) for name in names])): score(10.0 * times) for names, times in {"": 1.0, **worth}.items()})
+        return [("".join(name for name, _ in setting), its.goodput) for setting, its in seen.best(4)]
+
+    assert best({"ab": 1.0105, "a": 1.003}) == [("ab", 10.105)]
+    assert best({"abc": 1.029, "a": 1.02, "bc": 1.012}) == [("a", 10.2)]
 
 
 def test_nothing_is_proposed_that_is_not_better():

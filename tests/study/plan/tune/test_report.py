@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+from penstock.study.plan.tune.budget import Drift
 from penstock.study.plan.tune.outcome import Gain, Left, Outcome
 from penstock.study.plan.tune.pairs import Pairs
 from penstock.study.plan.tune.report import lines
@@ -24,7 +25,7 @@ def test_a_winner_is_shown_beside_the_defaults():
         "tok/s work 600 900 1.5", "TTFT p50 300.0 ms 100.0 ms", "TTFT p99 400.0 ms 200.0 ms", "TPOT p50 30.0 ms 10.0 ms",
         "TPOT p99 - 20.0 ms")]
     assert max(map(len, text[:11])) <= 80 and "the defaults           tuned" in text[0]
-    assert any("10 requests/s with the defaults, 15 tuned; compared at 12" in line for line in text)
+    assert "the SLO is kept up to 10 requests/s with the defaults, up to 15 requests/s tuned; compared at 12 requests/s" in text
     assert "  quant=int8, quant=int4: no budget" in text and "  threads: it was set to 2" in text
     assert any(line.startswith("  max_num_seqs=8: good requests/s 8 for 4 (12.5 and 12.5 came)") for line in text)
     assert text[-1] == "max_num_seqs=8 is confirmed: 1.99 times the defaults' good requests/s (3 pairs of runs, 95 %: 1.99 to 1.99)"
@@ -45,6 +46,8 @@ def test_more_good_requests_than_the_rate_are_those_that_came_by_chance():
 def test_a_restless_machine_is_told():
     busy = Score(40, 100, 10.0, 300.0, 100)
     assert any("differ by 2 times: something else runs" in line for line in lines(Outcome(pairs=Pairs(((FAST, SLOW), (FAST, busy))))))
+    checked = (Checked(Setting(), None, [SLOW, busy]), Checked(Setting((("threads", 2),)), None, [SLOW]))
+    assert any("differ by 2 times: something else runs" in line for line in lines(Outcome(checked=checked))), "though nothing led"
 
 
 def test_the_defaults_may_be_best():
@@ -86,7 +89,9 @@ def test_what_costs_less_is_not_confirmed_where_it_may_serve_fewer():
 def test_a_highest_rate_below_the_defaults_is_told():
     told = sentence(False, (1.5, 1.51, 1.52), rates=(10.0, 9.0))
     assert told.startswith("the defaults are best: threads=2 gave 1.51 times")
-    assert told.endswith("but keeps the SLO up to 9 requests/s only, the defaults up to 10")
+    assert told.endswith("but keeps the SLO up to 9 requests/s, the defaults up to 10 requests/s")
+    assert sentence(False, (1.5, 1.51, 1.52), rates=(10.0, 0.0)).endswith("keeps the SLO at no rate that was tried, the defaults up to 10 "
+                                                                          "requests/s")
 
 
 def test_the_runs_that_are_shown_have_the_ratio_that_is_told():
@@ -94,6 +99,30 @@ def test_the_runs_that_are_shown_have_the_ratio_that_is_told():
     found = Pairs(((score(12.0), score(6.0)), (score(10.0), score(10.0)), (score(18.0), score(12.0))))
     assert str(found).startswith("good requests/s 18 for 12 (100 and 100 came), 1.5 times")
     assert lines_of(found)[4].split()[:3] == ["good/s", "12", "18"]
+
+
+def test_of_an_even_number_of_pairs_the_ratio_is_none_that_is_shown():
+    found = Pairs(((score(12.0), score(10.0)), (score(14.0), score(10.0))))
+    assert str(found).startswith("good requests/s 12 for 10 (100 and 100 came) in a pair near the middle, 1.3 times")
+    assert lines_of(found)[12] == "a pair near the middle of 2 is shown, and the median of all ratios"
+    assert not any("near the middle" in line for line in lines_of(pairs(1.2, 1.3, 1.4)))
+
+
+def test_where_one_kept_nothing_the_table_has_no_ratio():
+    for one, other in ((score(10.0), score(0.0)), (score(0.0), score(0.0))):
+        assert lines_of(Pairs(((one, other),) * 3))[4].split() == ["good/s", f"{other.goodput:g}", f"{one.goodput:g}"]
+
+
+def test_the_highest_rate_is_told_where_nothing_led_and_where_there_is_none():
+    assert list(lines(Outcome(rate=12.0, rates=(10.0, 10.0))))[0] == (
+        "the SLO is kept up to 10 requests/s with the defaults; compared at 12 requests/s")
+    assert list(lines(Outcome(rate=0.25, rates=(0.0, 0.0))))[0] == (
+        "the SLO is kept at no rate that was tried with the defaults; compared at 0.25 requests/s")
+
+
+def test_what_the_answer_costs_in_quality_stands_above_it():
+    found = Outcome(Setting((("quant", "int8"),)), pairs(1.5, 1.5, 1.5), drift=Drift(0.01, 0.02, 128))
+    assert list(lines(found))[-2] == "quant=int8 changes the answers: kl 0.01 nats, flips 2.0%, at 128 places of a built-in text"
 
 
 def lines_of(found):

@@ -7,6 +7,7 @@ from penstock.cli.options import options_of, read
 from penstock.core.config import EngineConfig, ServerConfig
 from penstock.core.slo import parse_objectives
 from penstock.study.measure.slo import Slo
+from penstock.study.plan.tune.budget import Drift
 from penstock.study.plan.tune.outcome import Gain, Outcome
 from penstock.study.plan.tune.pairs import Pairs
 from penstock.study.plan.tune.setting import Setting
@@ -47,9 +48,17 @@ def test_each_option_says_what_it_gained():
     outcome = Outcome(Setting((("max_num_seqs", 128),)), PAIRS, (Gain("max_num_seqs", 128, PAIRS),))
     lines = text(outcome, GIVEN, SLO, {"--slo": "ttft=1s", "machine": "a small one"}).splitlines()
     assert "# machine: a small one" in lines and "# --slo: ttft=1s" in lines
-    gain = "good requests/s 12 for 10 (100 and 100 came), 1.2"
+    gain = "good requests/s 12 for 10 (100 and 100 came) in a pair near the middle, 1.2"
     assert lines[lines.index("max_num_seqs = 128") - 1].startswith(f"# against the same without it: {gain}")
     assert "# max_num_seqs=128 is confirmed: 1.2 times the defaults' good requests/s (2 pairs of runs, 95 %: 1.14 to 1.27)" in lines
+
+
+def test_a_weight_format_says_what_it_changes():
+    outcome = Outcome(Setting((("quant", "int8"), ("threads", 2))), PAIRS, (Gain("quant", "int8", PAIRS),), drift=Drift(0.01, 0.02, 128))
+    lines = text(outcome, GIVEN, SLO, {}).splitlines()
+    assert lines[lines.index('quant = "int8"') - 2] == (
+        "# quant=int8 changes the answers: kl 0.01 nats, flips 2.0%, at 128 places of a built-in text")
+    assert sum("changes the answers" in line for line in lines) == 1
 
 
 def test_the_defaults_are_written_as_such(tmp_path):

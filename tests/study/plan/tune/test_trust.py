@@ -14,6 +14,7 @@ def test_how_many_come_by_chance_is_no_error_of_the_twin():
     assert apart(ALL, more, closed=False) == pytest.approx(1, abs=0.05)
     assert [apart(ALL, more, closed=True), apart(more, ALL, closed=True)] == pytest.approx([40.5 / 10.5] * 2)
     assert [apart(NONE, ALL, closed=False), apart(ALL, NONE, closed=False)] == pytest.approx([21, 21])
+    assert [apart(replace(NONE, measured=2), NONE, closed) for closed in (False, True)] == [1, 1], "nothing is what was expected"
     assert apart(replace(NONE, rate=3.0), replace(ALL, rate=12.0), closed=False) == 4
 
 

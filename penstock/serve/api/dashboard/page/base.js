@@ -2,6 +2,7 @@
 // Numbers with units, colours, canvases: what all panels use.
 
 const at = (id) => document.getElementById(id);
+const dot = "\u00a0· "; // between two remarks: no line begins with it
 const thin = "\u202f"; // between a number and its unit
 
 /** A number in three or four figures, thousands apart. */
@@ -36,11 +37,16 @@ function si(value, unit) {
 // Okabe and Ito's colours, the yellow darkened to be seen on white; lanes beyond eight take them again, lighter, then darker.
 const HUES = [[202, 100, 35], [41, 100, 45], [164, 100, 31], [327, 45, 64], [202, 77, 63], [26, 100, 42], [56, 85, 42], [262, 45, 46]];
 
+const SHIFTS = [0, 14, -10, 22, -16, 8, -5, 18];
+let colours = []; // of lanes, made once for each theme
+
 function laneColour(lane) {
-  const [hue, saturation, light] = HUES[lane % HUES.length];
-  const shift = [0, 14, -10, 22, -16, 8, -5, 18][Math.floor(lane / HUES.length) % 8];
-  const lift = isDark() ? 8 : 0;
-  return `hsl(${hue} ${saturation}% ${Math.max(18, Math.min(82, light + shift + lift))}%)`;
+  if (!colours[lane]) {
+    const [hue, saturation, light] = HUES[lane % HUES.length];
+    const lifted = light + SHIFTS[Math.floor(lane / HUES.length) % SHIFTS.length] + (isDark() ? 8 : 0);
+    colours[lane] = `hsl(${hue} ${saturation}% ${Math.max(18, Math.min(82, lifted))}%)`;
+  }
+  return colours[lane];
 }
 
 const scheme = matchMedia("(prefers-color-scheme: dark)");
@@ -93,6 +99,13 @@ function surface(canvas, draw) {
   new ResizeObserver(ask).observe(canvas);
   redraws.push(ask);
   return ask;
+}
+
+/** What is pointed at on a canvas, by a mouse that is over it or by a finger that touched it last. */
+function onPoint(canvas, point, leave) {
+  for (const kind of ["pointermove", "pointerdown"]) canvas.addEventListener(kind, point);
+  canvas.addEventListener("pointerleave", (event) => { if (event.pointerType !== "touch") leave(); });
+  canvas.addEventListener("blur", leave);
 }
 
 /** CSS pixels of `rem` root em. */

@@ -4,13 +4,14 @@
 const [FREE, REUSABLE, OTHER, LANES, SHARED] = [0, 1, 2, 3, 128];
 const FADE_MS = 2500;
 const STRUCK = 6; // one cell in so many is struck out at most, some of the latest: more would hide whose the cells are
-const blocks = { cells: new Uint8Array(0), fill: null, perCell: 1, total: 0, size: 16, evicted: new Map(), at: null, map: null };
+const blocks = { cells: new Uint8Array(0), held: null, fill: null, perCell: 1, total: 0, size: 16, evicted: new Map(), at: null, map: null };
 let drawBlocks = () => {};
 
 const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 
 function takeBlocks(map, size) {
   blocks.cells = bytes(map.cells);
+  blocks.held = map.held ? bytes(map.held) : null;
   blocks.fill = map.fill ? bytes(map.fill) : null;
   blocks.perCell = map.per_cell;
   blocks.total = map.blocks;
@@ -43,17 +44,28 @@ function grid(width, height) {
 /** The request in a lane now. */
 const holder = (lane) => [...timeline.requests.values()].find((row) => row[LANE] === lane && row[ENDED] === null);
 
-function paintCell(pen, x, y, size, value, chosenLane, colours) {
-  const lane = (value & ~SHARED) - LANES, shared = value >= SHARED;
+/** One state's part of a cell: all of it, or as much of it from below as is in that state. */
+function paintCell(pen, x, y, size, tall, value, chosenLane) {
+  const lane = (value & ~SHARED) - LANES, shared = value >= SHARED, top = y + size - tall;
   pen.globalAlpha = lane >= 0 && chosenLane !== null && lane !== chosenLane ? 0.25 : 1;
-  pen.fillStyle = lane >= 0 ? colours(lane) : ink({ [FREE]: "free", [REUSABLE]: "reusable", [OTHER]: "dim" }[value & ~SHARED]);
-  pen.fillRect(x, y, size, size);
-  if (shared && size > 3) {
-    const rim = Math.max(1, Math.round(size / 4));
+  pen.fillStyle = lane >= 0 ? laneColour(lane) : ink({ [FREE]: "free", [REUSABLE]: "reusable", [OTHER]: "dim" }[value & ~SHARED]);
+  pen.fillRect(x, top, size, tall);
+  const rim = Math.max(1, Math.round(size / 4));
+  if (shared && size > 3 && tall > 2 * rim) {
     pen.fillStyle = ink("surface");
-    pen.fillRect(x + rim, y + rim, size - 2 * rim, size - 2 * rim);
+    pen.fillRect(x + rim, top + rim, size - 2 * rim, tall - 2 * rim);
   }
   pen.globalAlpha = 1;
+}
+
+/** What can be seen of so many 255ths of a cell. */
+const part = (size, share) => (share ? Math.max(1, Math.round((size * share) / 255)) : 0);
+
+/** The states of a cell and how tall they stand in it, what lies behind first. */
+function layers(cell, size) {
+  const value = blocks.cells[cell];
+  if (!blocks.fill) return [[value, size]];
+  return [[FREE, size], [REUSABLE, part(size, blocks.fill[cell])], [value, part(size, blocks.held[cell])]].filter(([, tall]) => tall);
 }
 
 function wireBlocks() {
@@ -61,21 +73,11 @@ function wireBlocks() {
   drawBlocks = surface(canvas, (pen, width, height) => {
     const on = grid(width, height), inner = on.size > 3 ? on.size - 1 : on.size, now = performance.now();
     const row = chosen.request && timeline.requests.get(chosen.request);
-    const lane = row ? row[LANE] : null;
-    const known = new Map(), colours = (each) => { if (!known.has(each)) known.set(each, laneColour(each)); return known.get(each); };
-    blocks.cells.forEach((value, cell) => {
+    const lane = !row ? null : row[ENDED] === null ? row[LANE] : -1; // of one that has ended no block is left
+    for (let cell = 0; cell < blocks.cells.length; cell++) {
       const x = (cell % on.columns) * on.size, y = Math.floor(cell / on.columns) * on.size;
-      if (blocks.fill && value !== FREE) {
-        paintCell(pen, x, y, inner, FREE, null, colours);
-        const tall = Math.max(1, Math.round((inner * blocks.fill[cell]) / 255));
-        pen.save();
-        pen.beginPath();
-        pen.rect(x, y + inner - tall, inner, tall);
-        pen.clip();
-        paintCell(pen, x, y, inner, value, lane, colours);
-        pen.restore();
-      } else paintCell(pen, x, y, inner, value, lane, colours);
-    });
+      for (const [value, tall] of layers(cell, inner)) paintCell(pen, x, y, inner, tall, value, lane);
+    }
     pen.strokeStyle = ink("rejected");
     for (const [cell, when] of blocks.evicted) {
       const x = (cell % on.columns) * on.size, y = Math.floor(cell / on.columns) * on.size;
@@ -102,13 +104,11 @@ function wireBlocks() {
     drawBlocks();
     showBlock();
   };
-  canvas.addEventListener("pointermove", (event) => {
+  onPoint(canvas, (event) => {
     const on = grid(canvas.clientWidth, canvas.clientHeight);
     const cell = Math.floor(event.offsetY / on.size) * on.columns + Math.min(on.columns - 1, Math.floor(event.offsetX / on.size));
     point(cell < blocks.cells.length ? cell : null);
-  });
-  canvas.addEventListener("pointerleave", () => point(null));
-  canvas.addEventListener("blur", () => point(null));
+  }, () => point(null));
   canvas.addEventListener("keydown", (event) => {
     const { columns } = grid(canvas.clientWidth, canvas.clientHeight);
     const move = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns, Home: -Infinity, End: Infinity }[event.key];
@@ -120,16 +120,27 @@ function wireBlocks() {
   });
 }
 
+/** A cell in words. */
+function toldCell(cell) {
+  const { cells, perCell, total, held, fill, evicted } = blocks;
+  const value = cells[cell], lane = (value & ~SHARED) - LANES, first = cell * perCell, last = Math.min(total, first + perCell) - 1;
+  const holds = lane >= 0 ? holder(lane)?.[ID] ?? "a request that has just ended" : "a request without a lane here";
+  const shared = value >= SHARED ? ", shared by several sequences" : "", room = evicted.has(cell) ? "; a cached prefix has just made room here" : "";
+  if (!fill) {
+    const state = { [FREE]: "free", [REUSABLE]: "a cached prefix that nobody holds" }[value] ?? `held by ${holds}`;
+    return `Block ${count(first)}: ${state}${shared}${room}.`;
+  }
+  const [numHeld, numUsed] = [held, fill].map((shares) => Math.floor((shares[cell] * perCell) / 255));
+  const states = numHeld ? [`${count(numHeld)} held, the first by ${holds}${shared}`] : [];
+  if (numUsed > numHeld) states.push(`${count(numUsed - numHeld)} reusable`);
+  return `Blocks ${count(first)} to ${count(last)}: ${states.join(", ") || "free"}${room}.`;
+}
+
 /** What is pointed at, in words; else the whole map. */
 function showBlock() {
-  const { cells, perCell, map } = blocks;
+  const { cells, map } = blocks;
   let text = "";
-  if (blocks.at !== null && blocks.at < cells.length) {
-    const value = cells[blocks.at], lane = (value & ~SHARED) - LANES, first = blocks.at * perCell;
-    const name = perCell > 1 ? `Blocks ${count(first)} to ${count(Math.min(blocks.total, first + perCell) - 1)}` : `Block ${count(first)}`;
-    const row = lane >= 0 ? holder(lane) : undefined;
-    const state = lane >= 0 ? `held by ${row ? row[ID] : "a request that has just ended"}` : { [FREE]: "free", [REUSABLE]: "a cached prefix that nobody holds", [OTHER]: "held by a request without a lane here" }[value & ~SHARED];
-    text = `${name}: ${state}${value >= SHARED ? ", shared by several sequences" : ""}${blocks.fill ? `, ${percent(blocks.fill[blocks.at] / 255)} in use` : ""}${blocks.evicted.has(blocks.at) ? "; a cached prefix has just made room here" : ""}.`;
-  } else if (map) text = map.shared || map.cached ? `${count(map.shared)} blocks are shared by several sequences; ${count(map.cached)} hold prefixes that can be found again.` : "Nothing is held and nothing cached.";
+  if (blocks.at !== null && blocks.at < cells.length) text = toldCell(blocks.at);
+  else if (map) text = map.shared || map.cached ? `${count(map.shared)} blocks are shared by several sequences; ${count(map.cached)} hold prefixes that can be found again.` : "No block is shared, and no prefix is cached.";
   if (at("blocks-read").textContent !== text) at("blocks-read").textContent = text;
 }

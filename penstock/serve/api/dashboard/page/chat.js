@@ -17,7 +17,7 @@ async function answer() {
   at("log").ariaBusy = "true"; // said when it is whole, not token by token
   const began = performance.now();
   let first = null, text = "", usage = null, thought = null, shown = null, failed = false;
-  const body = { messages, max_tokens: Number(at("max-tokens").value) || 256, temperature: Number(at("temperature").value), stream: true, stream_options: { include_usage: true } };
+  const body = { messages, max_tokens: Number(at("max-tokens").value), temperature: Number(at("temperature").value), stream: true, stream_options: { include_usage: true } };
   try {
     const response = await fetch("v1/chat/completions", { method: "POST", signal: stop.signal, headers: { "Content-Type": "application/json", ...headers() }, body: JSON.stringify(body) });
     if (response.status === 401) showKey("This server needs an API key. Enter it, then send again.");
@@ -62,7 +62,6 @@ async function answer() {
 }
 
 async function send() {
-  if (chat.stop) { chat.stop.abort(); return; }
   const box = at("say"), text = box.value.trim() || box.placeholder;
   box.value = "";
   entry("user", text);
@@ -73,9 +72,10 @@ async function send() {
 }
 
 function wireChat() {
-  at("ask").addEventListener("submit", (event) => { event.preventDefault(); send(); });
+  at("ask").addEventListener("submit", (event) => { event.preventDefault(); if (!chat.stop) send(); });
+  at("send").addEventListener("click", (event) => { if (chat.stop) { event.preventDefault(); chat.stop.abort(); } });
   at("say").addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); if (!chat.stop) send(); }
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); at("ask").requestSubmit(); }
     if (event.key === "Escape") { if (chat.stop) chat.stop.abort(); else event.target.blur(); }
   });
   at("clear").addEventListener("click", () => {

@@ -20,11 +20,12 @@ function greet(hello) {
   blockSize = hello.block_size;
   at("model").replaceChildren(element("b", { textContent: about.model ?? "" }), about.quant && about.quant !== "none" ? ` ${about.quant}` : about.dtype ? ` ${about.dtype}` : "");
   document.title = `${about.model ?? "Penstock"} · Penstock`;
-  roofline.roof = hello.roof;
+  Object.assign(roofline, { roof: hello.roof, points: {}, trail: { prefill: [], decode: [] } });
   at("machine").textContent = hello.roof ? hello.roof.name : "limits not measured";
   history_.splice(0, Infinity, ...hello.history);
   Object.assign(timeline, { columns: [], marks: [] });
   timeline.requests.clear();
+  blocks.evicted.clear();
   const told = [about.parameters && si(about.parameters, " parameters"), about.weight_bytes && `${si(about.weight_bytes, "B")} of weights`, about.max_model_len && `context ${count(about.max_model_len)} tokens`, about.backend && `${about.backend} backend`, about.propose && `drafts by ${about.propose}`];
   at("about").textContent = [...told.filter(Boolean), `Penstock ${about.version ?? ""}`].join(" · ");
   for (const redraw of redraws) redraw();
@@ -75,6 +76,7 @@ function wear(theme) {
   at("theme").textContent = `Theme: ${theme}`;
   memory.set("theme", theme);
   inks = null;
+  colours = [];
   hatches.clear();
   for (const redraw of redraws) redraw();
 }

@@ -3,6 +3,7 @@
 
 const history_ = []; // [time, output/s, prompt/s, running, waiting, KV share], one a second
 const HISTORY = 300;
+const LONG_S = 1; // a step that has taken so long is told of: the rates are those of the steps before
 const GAP = 3; // seconds without a point after which a line begins anew
 
 /** The points in stretches without a gap. */
@@ -96,7 +97,7 @@ class Latency {
     this.input.placeholder = told.slo !== null ? figure(told.slo * 1000) : "none";
     const kept = told.asked ? `${percent(told.met / told.asked)} of ${count(told.asked)} kept theirs` : told.n ? `${count(told.n)} requests, last ${told.span_s < 60 ? `${Math.ceil(told.span_s)} s` : "minute"}` : "no request in the last minute";
     const others = ["refused", "deferred"].filter((name) => late[name]).map((name) => `${count(late[name])} ${name}`);
-    this.root.querySelector(".told").textContent = [...(told.n || !others.length ? [kept] : []), ...others].join(" · ");
+    this.root.querySelector(".told").textContent = [...(told.n || !others.length ? [kept] : []), ...others].join(dot);
   }
 }
 
@@ -141,9 +142,9 @@ function showTiles(update) {
   const { now, rates, cache } = update;
   showLimit(update.limit);
   at("output").textContent = figure(rates.output);
-  at("output-note").textContent = rates.steps ? `${figure(rates.steps)} steps/s of ${timed(rates.step_s)}${rates.drafted ? ` · ${percent(rates.accepted / rates.drafted)} of drafts accepted` : ""}` : "no steps";
+  at("output-note").textContent = now.under_way_s > LONG_S ? `the step in flight has taken ${timed(now.under_way_s)}` : rates.steps ? `${figure(rates.steps)} steps/s of ${timed(rates.step_s)}${rates.drafted ? `${dot}${percent(rates.accepted / rates.drafted)} of drafts accepted` : ""}` : "no steps";
   at("prefill").textContent = figure(rates.prefill);
-  at("prefill-note").textContent = `prompt tokens computed · busy ${percent(rates.busy)}`;
+  at("prefill-note").textContent = rates.steps ? `steps take ${percent(rates.busy)} of the time` : "";
   at("running").textContent = count(now.running);
   at("waiting").textContent = count(now.waiting);
   at("requests-note").textContent = now.waiting ? (now.oldest_s === null ? "" : `the oldest has waited ${timed(now.oldest_s)}`) : "none waiting";
@@ -157,7 +158,7 @@ function showTiles(update) {
   at("kv-bar").ariaLabel = `${count(now.kv_used)} blocks in use, ${count(now.kv_cached)} reusable, of ${count(total)}`;
   at("kv-note").textContent = `${count(now.kv_used)} held + ${count(now.kv_cached)} reusable of ${count(total)}`;
   const hits = cache.hit_rate === null ? "no prompt looked up" : `${percent(cache.hit_rate)} of prompt tokens found`;
-  at("hit-note").textContent = `${hits} · ${count(cache.evicted_minute)} evicted in a minute`;
+  at("hit-note").textContent = `${hits}${dot}${count(cache.evicted_minute)} evicted in a minute`;
   if (update.history) {
     history_.push(update.history);
     while (history_.length > HISTORY) history_.shift();

@@ -35,13 +35,17 @@ function takeTimeline(update) {
 /** Those in a lane at a time. */
 const inLane = (lane, when) => [...timeline.requests.values()].filter((row) => row[LANE] === lane && row[SINCE] <= when && (row[ENDED] === null || row[ENDED] >= when));
 
+/** Where lanes and times lie. Right of `now` each request that holds blocks shows the colour that these have. */
 function frame(width, height) {
   const since = timeline.now - timeline.shownS;
   const seen = [...timeline.requests.values()].filter((row) => row[LANE] !== null && (row[ENDED] === null || row[ENDED] > since));
   const lanes = Math.max(8, 1 + Math.max(-1, ...seen.map((row) => row[LANE])));
-  const bottom = rem(1.3);
+  const bottom = rem(1.3), right = width - rem(0.75);
   const tall = Math.max(3, (height - bottom) / lanes);
-  return { since, seen, lanes, tall, x: (when) => ((when - since) / timeline.shownS) * width, y: (lane) => lane * tall, floor: height - bottom };
+  return {
+    since, seen, lanes, tall, right, width, floor: height - bottom, y: (lane) => lane * tall,
+    x: (when) => ((when - since) / timeline.shownS) * right, when: (x) => since + (x / right) * timeline.shownS,
+  };
 }
 
 /** One request's tokens of a column: prefill above, below it what was decoded, with drafts that were accepted and rejected. */
@@ -63,6 +67,35 @@ function drawCell(pen, x, y, wide, tall, figures) {
   }
 }
 
+const EDGE = 4; // the request's own colour, at the head of its bar
+
+/** Its time in the queue, and behind what it did since its first step a bar. What is narrower than a pixel is left out: there may be thousands. */
+function drawRequest(pen, row, on, gap) {
+  const begin = on.x(row[SINCE]), scheduled = Math.max(begin, on.x(row[SCHEDULED] ?? timeline.now)), end = on.x(row[ENDED] ?? timeline.now);
+  const top = on.y(row[LANE]) + gap / 2, tall = on.tall - gap;
+  if (scheduled - begin >= 1) drawWait(pen, begin, scheduled, top + tall / 2, on);
+  if (row[STATE] === "preempted") drawWait(pen, scheduled, end, top + tall / 2, on);
+  if (row[SCHEDULED] === null) return;
+  pen.fillStyle = laneColour(row[LANE]);
+  pen.fillRect(scheduled - EDGE, top, EDGE, tall);
+  if (row[ENDED] === null && row[BLOCKS]) pen.fillRect(on.right + 3, top, on.width - on.right - 3, tall);
+  if (end - scheduled < 1) return;
+  pen.globalAlpha = 0.16;
+  pen.fillRect(scheduled, top, end - scheduled, tall);
+  pen.globalAlpha = 1;
+}
+
+function drawWait(pen, from, to, middle, on) {
+  pen.strokeStyle = ink("queue");
+  pen.lineWidth = Math.min(3, on.tall / 3);
+  pen.setLineDash([2, 2]);
+  pen.beginPath();
+  pen.moveTo(from, middle);
+  pen.lineTo(to, middle);
+  pen.stroke();
+  pen.setLineDash([]);
+}
+
 function drawLanes(pen, width, on) {
   const gap = on.tall > 7 ? 2 : 1;
   for (let lane = 0; lane < on.lanes; lane++) {
@@ -70,27 +103,7 @@ function drawLanes(pen, width, on) {
     pen.fillStyle = ink("line");
     pen.fillRect(0, on.y(lane) + on.tall - 0.5, width, 0.5);
   }
-  const edge = 4; // the request's own colour, at the head of its bar
-  for (const row of on.seen) {
-    const begin = on.x(row[SINCE]), scheduled = Math.max(begin, on.x(row[SCHEDULED] ?? timeline.now)), end = on.x(row[ENDED] ?? timeline.now);
-    const y = on.y(row[LANE]), middle = y + on.tall / 2;
-    pen.strokeStyle = ink("queue");
-    pen.lineWidth = Math.min(3, on.tall / 3);
-    pen.setLineDash([2, 2]);
-    pen.beginPath();
-    pen.moveTo(begin, middle);
-    pen.lineTo(scheduled, middle);
-    pen.stroke();
-    if (row[STATE] === "preempted") { pen.beginPath(); pen.moveTo(scheduled, middle); pen.lineTo(end, middle); pen.stroke(); }
-    pen.setLineDash([]);
-    pen.fillStyle = laneColour(row[LANE]);
-    if (row[SCHEDULED] !== null) {
-      pen.globalAlpha = 0.16;
-      pen.fillRect(scheduled, y + gap / 2, Math.max(1, end - scheduled), on.tall - gap);
-      pen.globalAlpha = 1;
-      pen.fillRect(scheduled - edge, y + gap / 2, edge, on.tall - gap);
-    }
-  }
+  for (const row of on.seen) drawRequest(pen, row, on, gap);
   for (const [began, ended, , cells] of timeline.columns) {
     const x = on.x(began), wide = Math.max(1, on.x(ended) - x - (on.x(ended) - x > 5 ? 1 : 0));
     if (x + wide < 0) continue;
@@ -129,8 +142,8 @@ function drawOver(pen, width, height, on) {
   for (let back = 0; back <= timeline.shownS; back += step) {
     const x = on.x(timeline.now - back);
     pen.textAlign = back === 0 ? "right" : x < rem(2) ? "left" : "center";
-    pen.fillRect(Math.min(width - 1, x), on.floor, 1, 4);
-    pen.fillText(back === 0 ? "now" : `−${Number(back.toFixed(1))}${thin}s`, x, height - 2);
+    pen.fillRect(x, on.floor, 1, 4);
+    pen.fillText(back === 0 ? "now" : `−${Number(back.toFixed(1))}${thin}s`, back === 0 ? width : x, height - 2);
   }
   if (!on.seen.length) {
     pen.font = font(0.9);
@@ -140,22 +153,20 @@ function drawOver(pen, width, height, on) {
 }
 
 function wireTimeline() {
-  const canvas = at("timeline");
+  const canvas = at("timeline"), leave = () => { timeline.lane = null; choose(null); drawTimeline(); showRead(); };
   drawTimeline = surface(canvas, (pen, width, height) => {
     const on = frame(width, height);
     drawLanes(pen, width, on);
     drawOver(pen, width, height, on);
   });
-  canvas.addEventListener("pointermove", (event) => {
+  onPoint(canvas, (event) => {
     const on = frame(canvas.clientWidth, canvas.clientHeight);
-    timeline.lane = Math.floor(event.offsetY / on.tall);
-    const found = inLane(timeline.lane, on.since + (event.offsetX / canvas.clientWidth) * timeline.shownS);
+    const lane = Math.floor(event.offsetY / on.tall), found = inLane(lane, on.when(event.offsetX));
+    timeline.lane = lane < on.lanes ? lane : null;
     choose(found.length ? found[0][ID] : null);
+    drawTimeline();
     showRead();
-  });
-  const leave = () => { timeline.lane = null; choose(null); showRead(); };
-  canvas.addEventListener("pointerleave", leave);
-  canvas.addEventListener("blur", leave);
+  }, leave);
   canvas.addEventListener("keydown", (event) => {
     const move = { ArrowDown: 1, ArrowUp: -1, Home: -Infinity, End: Infinity }[event.key];
     if (event.key === "Escape") leave();
