@@ -332,12 +332,12 @@ def test_what_was_learned_is_there_before_it_is_measured(folder: Path, tmp_path:
     assert found == [True]
 
 
-@pytest.mark.parametrize(("error", "raised"), [(SafetensorError("no space left"), UsageError), (KeyboardInterrupt(), KeyboardInterrupt)])
+@pytest.mark.parametrize(("error", "raised"), [(SafetensorError, UsageError), (KeyboardInterrupt, KeyboardInterrupt)])
 def test_a_file_that_cannot_be_written_leaves_nothing(
-        folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, raised: type[BaseException]) -> None:
+        folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], raised: type[BaseException]) -> None:
     def full(tensors: Any, path: str, metadata: Any) -> None:
         Path(path).write_bytes(b"half")
-        raise error
+        raise error("no space left")
 
     monkeypatch.setattr(store, "save_file", full)
     with pytest.raises(raised, match="cannot write .*medusa.safetensors: no space left" if raised is UsageError else ""):
