@@ -106,7 +106,7 @@ async def _scrape(server: Server, name: str) -> Values:
     except (OSError, BadAnswer, TimeoutError) as error:
         raise PenstockError(f"{name} cannot be reached: {reason(error)}") from None
     if status in (401, 403):
-        raise PenstockError(f"{name} refused the key (status {status}): give one with --api-key")
+        raise PenstockError(f"{name} answers only to a valid key (status {status}): give one with --api-key")
     if status != 200:
         raise PenstockError(f"{name} does not show its counters: /metrics answered with status {status}")
     return values_of(body.decode("utf-8", "replace"))

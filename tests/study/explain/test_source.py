@@ -6,6 +6,7 @@ from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -170,6 +171,12 @@ def test_a_server_is_asked_over_http(report: dict[str, Any]) -> None:
     with pytest.raises(PenstockError, match="cannot be reached"):
         source.ask(Access(address_of("http://127.0.0.1:9")), 0.0, lambda line: None)
     assert report["engine"]["format"] == FORMAT
+
+
+def test_a_server_that_wants_a_key_is_not_told_to_have_refused_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source.Server, "fetch", AsyncMock(return_value=(401, b"{}")))
+    with pytest.raises(PenstockError, match=r"answers only to a valid key \(status 401\): give one with --api-key"):
+        source.ask(Access(address_of("http://127.0.0.1:9")), 0.0, lambda line: None)
 
 
 def test_a_server_that_was_started_anew_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:

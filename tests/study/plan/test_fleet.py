@@ -1,5 +1,6 @@
 """Several models over mixed devices."""
 import itertools
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -173,6 +174,14 @@ quant = "fp8"
     assert hardware == ["l4", "l4", "h100-sxm"] and found.as_json()["devices"].count("l4") == 2
     assert found.placements[0].devices == found.placements[1].devices  # they share
     assert found.usd_per_hour > 0
+
+
+def test_the_pages_example_is_a_plan(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "plan.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```toml\n(# fleet\.toml\n.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "fleet.toml").write_text(example)
+    found = shared(tmp_path / "fleet.toml", Request())
+    assert len(found.placements) == 2 and all(each.configuration for each in found.placements)
 
 
 ALONE = Request(quant=("none",), kv_dtype=("auto",), tensor_parallel="1", pipeline_parallel="1", chunk="512")

@@ -245,7 +245,7 @@ async def first_model(server: Server) -> Mapping[str, Any]:
     except (ValueError, KeyError, TypeError):
         raise PenstockError(f"{server.url}/models is not a list of models") from None
     if status in (401, 403):
-        raise PenstockError(f"{server.url} refused the key (status {status}): give one with --api-key")
+        raise PenstockError(f"{server.url} answers only to a valid key (status {status}): give one with --api-key")
     if status not in (200, *NO_LIST):
         raise PenstockError(f"{server.url}/models answered with status {status}: {said(body)}")
     if not listed:

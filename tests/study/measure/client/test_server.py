@@ -323,7 +323,7 @@ def test_a_model_is_looked_up_where_it_is_listed() -> None:
 
 
 @pytest.mark.parametrize(("body", "status", "word"), [
-    ({"data": []}, 200, "which models"), ("no", 200, "not a list"), ({"error": 1}, 401, "refused the key"),
+    ({"data": []}, 200, "which models"), ("no", 200, "not a list"), ({"error": 1}, 401, "answers only to a valid key"),
     ({}, 404, r"status 404\): --served-model-name"), ("later", 503, "http://mock/v1/models answered with status 503: later"),
     ("Moved", 301, "status 301: Moved"), ({"data": ["a"]}, 200, "not a list"), ({"data": {"id": "a"}}, 200, "not a list")])
 def test_servers_that_list_no_model(body: Any, status: int, word: str) -> None:
