@@ -1,7 +1,7 @@
 // A thread pool that runs work in phases, and steals.
 //
 // A phase is a number of tasks. It ends when all tasks are done, not when all threads have arrived: a thread that was descheduled delays
-// the others only if it was in the middle of a task. Each thread starts on a contiguous range of tasks of its own, which reads memory in
+// the others only if it was in the middle of a run of them. Each thread starts on a contiguous range of tasks of its own, which reads memory in
 // order, and then takes tasks from the end of other threads' ranges. Taking tasks waits for all that the core has begun to load, and begins
 // to load anew, so short tasks are taken in runs.
 //

@@ -17,6 +17,7 @@ Runs::Runs(std::uint32_t min_run, std::uint32_t max_run) : prefixes_{0}, powers_
 
 void Runs::extend(const std::vector<Token>& tokens) {
   if (tokens_.size() + tokens.size() > UINT32_MAX) throw std::length_error("a sequence of more than 4294967295 tokens");
+  prefixes_.resize(tokens_.size() + 1);  // one more where memory ran out between the two
   for (const Token token : tokens) {
     const std::uint32_t end = static_cast<std::uint32_t>(tokens_.size());
     prefixes_.push_back(prefixes_.back() * powers_[1] + mixed(HASH_KEY, token));

@@ -145,8 +145,7 @@ def check_search(options: TuneOptions, searches: bool) -> None:
     """Raises UsageError for options of a search for a rate where there is none."""
     for name in ("attain", "start_rate"):
         if not searches and getattr(options, name) != getattr(TuneOptions(), name):
-            raise UsageError(f"--{name.replace('_', '-')} is for a search for the highest rate, and this traffic has a rate: leave "
-                             "it out, or give --find-goodput")
+            raise UsageError(f"--{name.replace('_', '-')} is for a search for the highest rate, and there is none here: leave it out")
 
 
 def dataset_of(options: TuneOptions) -> tuple[Callable[..., Any], float | None]:

@@ -62,12 +62,17 @@ class PackedCache:
             os.utime(path)
         return Stored(path, offset_of(length), header["sums"])
 
+    def drop(self, made: Mapping[str, Any]) -> None:
+        """Removes a file that is not a good one: it would count where room is made. Call before packing, in whose time another process may
+        put a good one there."""
+        with suppress(OSError):  # others' files, or a disk that is read only
+            self._path(made).unlink()
+
     def keep(self, made: Mapping[str, Any], sums: Sequence[int], content: memoryview) -> None:
         """Writes a file where there is room for it. A full disk, or a folder that cannot be written, is a warning and no error."""
         path = self._path(made)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            path.unlink(missing_ok=True)  # a good file would have been found
             if not self._make_room(len(content)):
                 log.warning("%s: %s has no room for %d bytes, if no more than %d are kept and %d stay free", UNKEPT, self.folder,
                             len(content), self.max_bytes, SPARE_BYTES)

@@ -73,7 +73,7 @@ def add_missing_tokens(backend: tokenizers.Tokenizer, config: Mapping[str, Any],
     """Adds what tokenizer_config.json lists and tokenizer.json lacks, in the order in which transformers does."""
     present = {repr(token) for token in backend.get_added_tokens_decoder().values()}
     listed = config.get("added_tokens_decoder") or {}
-    if not isinstance(listed, dict) or not all(key.isdecimal() for key in listed):
+    if not isinstance(listed, dict) or not all(key.isdecimal() and len(key) < 20 for key in listed):
         raise ModelError(f"{path}: added_tokens_decoder must map token ids to tokens")
     entries = [added_token(listed[key], f"{path}: added token {key}", special=False) for key in sorted(listed, key=int)]
     missing = [token for token in entries if repr(token) not in present]

@@ -189,9 +189,8 @@ def latencies(done: Sequence[Sample]) -> Latencies:
 
 def rates(samples: Sequence[Sample], window: Window) -> Rates:
     done = [sample for sample in samples if sample.ok]
-    chunks = sum(len(sample.chunk_s) for sample in done)
-    tokens = sum(sample.num_streamed for sample in done if sample.chunk_s)
-    per_chunk = tokens / chunks if chunks else None
+    pieced = [sample for sample in done if sample.chunk_s and not sample.unseen]
+    per_chunk = sum(sample.num_streamed for sample in pieced) / sum(len(sample.chunk_s) for sample in pieced) if pieced else None
     begun = [sample for sample in samples if sample.end_s is None]  # in flight when the run was cut short
     read, reading = ([sample for sample in each if window.holds(sample.end_s if sample.first_s is None else sample.first_s)]
                      for each in (done, begun))

@@ -73,6 +73,11 @@ class Sample:
         return self.num_streamed > 1 and self.first_s is not None and self.first_s == self.last_s
 
     @property
+    def unseen(self) -> bool:
+        """Its tokens had no text, so that no event held them: they are taken to have come with its end."""
+        return self.came_at_once and self.visible_s is None
+
+    @property
     def tpot_s(self) -> float | None:
         """Time per streamed token after the first; None for answers of fewer than two of them, or whose tokens came at once."""
         if self.first_s is None or self.last_s is None or self.num_streamed < 2 or self.came_at_once:

@@ -67,7 +67,17 @@ def test_a_broken_file_makes_room_before_good_ones_do(tmp_path: Path) -> None:
     size = path.stat().st_size
     path.write_bytes(bytes(size))
     os.utime(other._path(MADE), (1000, 1000))
+    cache.drop(MADE)
     assert keep(tmp_path, max_bytes=2 * size).find(MADE) is not None and other.find(MADE) is not None
+
+
+def test_what_another_process_kept_meanwhile_stays(tmp_path: Path) -> None:
+    cache = PackedCache(tmp_path, "k", max_bytes=100)  # where this one has no room
+    assert cache.find(MADE) is None
+    cache.drop(MADE)
+    keep(tmp_path)  # another process has packed the same
+    cache.keep(MADE, [1, 2**64 - 1], memoryview(CONTENT))
+    assert cache.find(MADE) is not None
 
 
 def test_the_oldest_are_removed(tmp_path: Path) -> None:

@@ -237,6 +237,7 @@ def test_a_folder_without_tokenizer_json_says_what_is_needed(tmp_path: Path) -> 
     ("tokenizer_config.json", {"eos_token": "\ud800"}, r"eos_token is '\\ud800', not a token"),
     ("tokenizer_config.json", {"added_tokens_decoder": {"x": {}}}, "added_tokens_decoder must map"),
     ("tokenizer_config.json", {"added_tokens_decoder": {"²": {}}}, "added_tokens_decoder must map"),
+    ("tokenizer_config.json", {"added_tokens_decoder": {"1" * 5000: {}}}, "added_tokens_decoder must map"),
     ("tokenizer_config.json", {"additional_special_tokens": "<a>"}, "the extra special tokens are '<a>', not a list of tokens"),
     ("tokenizer_config.json", {"extra_special_tokens": 3}, "the extra special tokens are 3, not a list of tokens"),
     ("tokenizer_config.json", {"chat_template": [{"name": "default"}]}, "neither a string nor a list"),

@@ -107,6 +107,9 @@ def test_pieces_that_hold_several_tokens_count_as_such() -> None:
     drafted.num_output = 12
     assert tokens_within(drafted, Window(0.0, 0.8)) == 6.0
     assert figures([drafted], Warmup(), None).rates.tokens_per_chunk == 3.0
+    unseen = Sample(1, 0.0, sent_s=0.0, end_s=1.0, num_output=100, status=200, finish_reason="length")
+    unseen.arrived(1.0, visible=False)  # all of it at once, which says nothing of pieces
+    assert unseen.came_at_once and figures([drafted, unseen], Warmup(), None).rates.tokens_per_chunk == 3.0
 
 
 def test_latencies_leave_failures_out_and_counts_name_them() -> None:

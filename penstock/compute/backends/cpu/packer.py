@@ -45,6 +45,7 @@ class Packer:
                 "matrices": [[name, gated, layout.fields()] for (name, gated), layout in self.layouts.items()]}
         stored = cache.find(made)
         if stored is None or not self._model.read_weights(str(stored.path), stored.offset, stored.sums):
+            cache.drop(made)
             self._pack()
             cache.keep(made, self._model.weight_sums(), memoryview(self._model.weights()))
         self._model.trim()

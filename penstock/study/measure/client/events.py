@@ -3,18 +3,19 @@
 
 class EventReader:
     def __init__(self) -> None:
-        self._rest: list[bytes] = []  # of an event that is not complete: a long one is put together once
+        self._rest = bytearray()  # of an event that is not complete
 
     def feed(self, body: bytes) -> list[bytes]:
         """The data of the events that are complete with these bytes."""
-        self._rest.append(body)
-        if b"\n" not in body:
+        at = max(0, len(self._rest) - 3)  # an empty line may be cut
+        self._rest += body
+        if self._rest.find(b"\n\n", at) < 0 and self._rest.find(b"\n\r\n", at) < 0:
             return []
-        text = b"".join(self._rest)
+        text = bytes(self._rest)
         if b"\r" in text:
             text = text.replace(b"\r\n", b"\n")
         *events, rest = text.split(b"\n\n")
-        self._rest = [rest] if rest else []
+        self._rest = bytearray(rest)
         return [data for event in events if (data := data_of(event))]  # an empty one is a keep-alive
 
 

@@ -192,4 +192,5 @@ def error_text(told: Any) -> str:
     """What an error says, in whichever of the usual shapes."""
     error = told.get("error", told) if isinstance(told, dict) else told
     message = error.get("message", error.get("detail", error)) if isinstance(error, dict) else error
-    return str(message)[:300] or NO_REASON
+    text = "" if message is None else str(message).encode("utf-8", "replace").decode()  # half of a surrogate pair could not be shown
+    return text.strip()[:300] or NO_REASON

@@ -127,7 +127,7 @@ class Search:
         return replace(
             found, left=tuple(self.left), num_trials=self.num_trials, rate=self.rate, checked=tuple(self.trust.checked.values()),
             proposed=((Setting(), seen.scores[Setting()]), *chosen),
-            rates=None if before is None or highest is None else (before.rate or 0.0, highest.rate or 0.0),
+            is_twin_lost=self.trust.is_lost, rates=None if before is None or highest is None else (before.rate or 0.0, highest.rate or 0.0),
             drift=self._drift_of.get(dict(found.best).get(QUANT, "")))
 
     def _formats(self) -> list[str]:
@@ -164,7 +164,7 @@ class Search:
         expected = seen.scores[Setting()]
         found = self._highest(Setting(), expected.counted if expected.counted > LEAST_RATE else self.terms.start_rate)
         self.trust.judge(Setting(), expected, found)
-        if found.counted <= LEAST_RATE:
+        if found.keeps_nothing:
             self.rate = max(found.tried or 0.0, self.terms.start_rate)  # far below it hardly a request comes in a run
             self.say(f"not even at {found.tried:.3g} requests/s do the defaults keep the SLO; settings are compared at {self.rate:.3g}")
             return found
@@ -178,6 +178,8 @@ class Search:
         singles = [*self.levers.singles(OPTIONS), *[Setting(((QUANT, quant),)) for quant in formats]]
         changes = [change for single in singles if single not in seen.unknown for change in single if change not in best.changes]
         rivals = [best.given(*change) for change in changes]
+        if not rivals:
+            return best
         counts = sorted(map(len, by_option([Setting((change,)) for change in changes]).values()), reverse=True)[: self.terms.finalists]
         self.course.left += len(rivals) + 1 + sum(map(race_runs, counts)) + 2 * self.terms.pairs * len(counts)
         self.say(f"each option alone: {len(rivals)} beside {best} ({self.course})")

@@ -54,12 +54,12 @@ class Journal:
         return found
 
     def check(self, read: Callable[[str, Any], Any]) -> None:
-        """`read` takes a key and what is kept under it, and raises TypeError, LookupError or ValueError for what was never made. Raises
-        UsageError where that is what is kept."""
+        """`read` takes a key and what is kept under it, and raises TypeError, LookupError, ValueError or RecursionError for what was never
+        made. Raises UsageError where that is what is kept."""
         for key, found in self._found.items():
             try:
                 read(key, found)
-            except (TypeError, LookupError, ValueError):
+            except (TypeError, LookupError, ValueError, RecursionError):
                 raise UsageError(
                     f"{self.path} holds an invalid answer for {key}: give another --output, or --restart to start over") from None
 

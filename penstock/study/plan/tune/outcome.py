@@ -47,6 +47,7 @@ class Outcome:
     rate: float | None = None
     rates: tuple[float, float] | None = None
     num_trials: int = 0
+    is_twin_lost: bool = False  # so that it did not choose what was run
     drift: Drift | None = None
 
     @property
@@ -60,7 +61,9 @@ class Outcome:
         if self.pairs is None:
             if any(len(each.setting) for each in self.checked):
                 return "the defaults are best: nothing that was tried leads"
-            return "the defaults are best: " + ("nothing else that was tried can run" if self.num_trials > 1 else
+            if self.num_trials > 1:
+                return "the defaults are best: nothing else that was tried can run"
+            return "the defaults are best: " + ("no other setting was left to be run" if self.is_twin_lost else
                                                 "the twin expects no other setting to lead, so nothing else was run")
         name, found = self.pairs.verdict
         spread = f"{found.num_pairs} pairs of runs, 95 %: {digits(found.low)} to {digits(found.high)}"

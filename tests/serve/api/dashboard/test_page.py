@@ -149,6 +149,10 @@ def test_fields_of_the_chat_that_say_nothing_are_refused_and_not_guessed(live: B
         live.press("Enter")
         assert live.evaluate("at('ask').checkValidity() || chat.stop !== null || document.querySelector('#log article') !== null") is False
     live.evaluate("at('temperature').value = 0.75; 1")
+    for field in ("max-tokens", "temperature"):  # where Enter would press the button
+        live.evaluate(f"at('{field}').focus(); 1")
+        live.press("Enter")
+        assert live.evaluate("chat.stop === null && document.activeElement.id === 'say'")
     with served.running():
         live.press("Enter")
         live.until("chat.stop !== null && timeline.columns.length > 0")

@@ -97,8 +97,11 @@ def test_a_cell_of_many_blocks_is_as_full_of_its_request_as_that_holds_of_it(liv
       timeline.requests.set("r", [0, "r", "running", 1, 1, null, null, 8, 0, 0, 0, 0, 1]);
       takeBlocks({ cells: code(3, 1, 0), held: code(17, 0, 0), fill: code(255, 136, 0), per_cell: 15, blocks: 40, shared: 0, cached: 22,
                    evicted: [] }, 16);
-      return [[0, 1, 2].map((cell) => layers(cell, 15)), [0, 1, 2].map(toldCell)];
+      const found = [[0, 1, 2].map((cell) => layers(cell, 15)), [0, 1, 2].map(toldCell)];
+      takeBlocks({ cells: code(3), held: code(6), fill: code(255), per_cell: 300, blocks: 300, shared: 0, cached: 294, evicted: [] }, 16);
+      return [...found, toldCell(0)];
     })()""")
     live.press("p")
     assert told == [[[[0, 15], [1, 15], [3, 1]], [[0, 15], [1, 8]], [[0, 15]]],
-                    ["Blocks 0 to 14: 1 held, the first by r, 14 reusable.", "Blocks 15 to 29: 8 reusable.", "Blocks 30 to 39: free."]]
+                    ["Blocks 0 to 14: 1 held, the first by r, 14 reusable.", "Blocks 15 to 29: 8 reusable.", "Blocks 30 to 39: free."],
+                    "Blocks 0 to 299: about 7 held, the first by r, about 293 reusable."]

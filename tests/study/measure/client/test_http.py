@@ -86,3 +86,19 @@ def test_events_are_the_same_however_they_are_cut(crlf: bool, cuts: list[int]) -
         found += reader.feed(stream[at:cut])
         at = cut
     assert found == [b"one", b"two\nthree", b"[DONE]"]
+
+
+def test_an_event_of_many_lines_is_not_read_again_with_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+
+    class Noting(bytearray):
+        def find(self, sub: bytes, start: int = 0) -> int:  # type: ignore[override]
+            looked.append(len(self) - start)
+            return super().find(sub, start)
+
+    reader = EventReader()
+    reader._rest = Noting()
+    for _ in range(1000):
+        assert reader.feed(b"data: x\n") == []
+    assert reader.feed(b"\n") == [b"\n".join([b"x"] * 1000)]
+    assert max(looked) <= 16

@@ -114,6 +114,17 @@ def test_what_cannot_run_is_told_and_left_out(journal):
     assert found.sentence == "the defaults are best: nothing else that was tried can run"
 
 
+def test_where_the_twin_is_lost_and_nothing_is_left_nothing_is_run_again(journal):
+    class Wrong(FakeBench):
+        def predicted(self, setting, rate=None):
+            return replace(super().predicted(setting), kept=0)
+
+    bench = Wrong({}, drifts={"int4": 0.5})
+    found = search(bench, journal, Levers({"quant": ("int4",)}), budget=Budget({"kl": 0.02}), made_up=False).run()
+    assert found.num_trials == 1
+    assert found.sentence == "the defaults are best: no other setting was left to be run"
+
+
 def test_an_engine_that_does_not_run_at_all_is_an_error(journal):
     class Dead(FakeBench):
         def measured(self, setting, traffic, rate):

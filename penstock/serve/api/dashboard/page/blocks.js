@@ -131,8 +131,9 @@ function toldCell(cell) {
     return `Block ${count(first)}: ${state}${shared}${room}.`;
   }
   const [numHeld, numUsed] = [held, fill].map((shares) => Math.floor((shares[cell] * perCell) / 255));
-  const states = numHeld ? [`${count(numHeld)} held, the first by ${holds}${shared}`] : [];
-  if (numUsed > numHeld) states.push(`${count(numUsed - numHeld)} reusable`);
+  const about = perCell > 255 ? "about " : ""; // shares come in 255ths
+  const states = numHeld ? [`${about}${count(numHeld)} held, the first by ${holds}${shared}`] : [];
+  if (numUsed > numHeld) states.push(`${about}${count(numUsed - numHeld)} reusable`);
   return `Blocks ${count(first)} to ${count(last)}: ${states.join(", ") || "free"}${room}.`;
 }
 

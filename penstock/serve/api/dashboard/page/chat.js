@@ -78,6 +78,9 @@ function wireChat() {
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); at("ask").requestSubmit(); }
     if (event.key === "Escape") { if (chat.stop) chat.stop.abort(); else event.target.blur(); }
   });
+  for (const field of ["max-tokens", "temperature"]) at(field).addEventListener("keydown", (event) => {
+    if (event.key === "Enter") { event.preventDefault(); at("say").focus(); } // which would press the button: Send, or Stop
+  });
   at("clear").addEventListener("click", () => {
     chat.stop?.abort();
     chat.messages = [];
