@@ -11,6 +11,7 @@ formats first, instead of scaling them by the roofline. The last line is JSON.
 """
 import argparse
 import asyncio
+import contextlib
 import json
 import platform
 import statistics
@@ -130,8 +131,9 @@ def calibrated(config: EngineConfig, formats: Iterator[str] | tuple[str, ...]) -
     for quant in formats:
         recorder = Recorder()
         inner = start(EngineConfig(model=config.model, quant=quant, max_num_seqs=32), listener=recorder)
-        found[quant] = calibrate(inner, recorder, lambda line: None).timer
-        inner.loop.stop()
+        with contextlib.ExitStack() as stack:
+            stack.callback(inner.loop.stop)
+            found[quant] = calibrate(inner, recorder, lambda line: None).timer
         print(f"calibrated {quant}", flush=True)
     return found
 
@@ -139,12 +141,13 @@ def calibrated(config: EngineConfig, formats: Iterator[str] | tuple[str, ...]) -
 def judged(bench: Bench, base: Inner, plant: Plant, moved: Moved, rounds: int, found: Explanation) -> dict[str, Any]:
     """A row: both ways in turns."""
     other = start(replace(moved.change.way.config, kv_dtype="auto"))
-    bench.run(other, plant)  # pages, caches and clocks come up
     measured = []
-    for _ in range(rounds):
-        before, after = bench.run(base, plant), bench.run(other, plant)
-        measured.append(gain(after, before, found.measure))
-    other.loop.stop()
+    with contextlib.ExitStack() as stack:
+        stack.callback(other.loop.stop)
+        bench.run(other, plant)  # pages, caches and clocks come up
+        for _ in range(rounds):
+            before, after = bench.run(base, plant), bench.run(other, plant)
+            measured.append(gain(after, before, found.measure))
     middle = statistics.median(measured)
     return {"lever": moved.lever, "option": moved.change.option, "measure": found.measure, "predicted": moved.gain, "measured": middle,
             "rounds": measured, "error": (1 + moved.gain) / (1 + middle) - 1, "gain_error": moved.gain / middle - 1 if middle else None,
@@ -153,16 +156,17 @@ def judged(bench: Bench, base: Inner, plant: Plant, moved: Moved, rounds: int, f
 
 def judge(bench: Bench, name: str, plant: Plant, args: argparse.Namespace, kept: Mapping[str, Fitted]) -> Iterator[dict[str, Any]]:
     inner = start(EngineConfig(model=args.model, **plant.options))
-    bench.run(inner, plant)
-    found = explained(bench, inner, plant, kept)
-    limit = found.case.limit
-    print(f"\n{name}: {limit.name}. {limit.sentence} Twin {twin_error(found):+.1%}. {found.verdict}", flush=True)
-    for moved in found.recommended[: args.levers]:
-        row = judged(bench, inner, plant, moved, args.rounds, found)
-        print(f"  {row['option']:40} predicted {row['predicted']:+.1%}, measured {row['measured']:+.1%} of {row['measure']}: "
-              f"speed-up {row['error']:+.1%} off", flush=True)
-        yield {"case": name, "limit": limit.name, "twin_error": twin_error(found), **row}
-    inner.loop.stop()
+    with contextlib.ExitStack() as stack:
+        stack.callback(inner.loop.stop)
+        bench.run(inner, plant)
+        found = explained(bench, inner, plant, kept)
+        limit = found.case.limit
+        print(f"\n{name}: {limit.name}. {limit.sentence} Twin {twin_error(found):+.1%}. {found.verdict}", flush=True)
+        for moved in found.recommended[: args.levers]:
+            row = judged(bench, inner, plant, moved, args.rounds, found)
+            print(f"  {row['option']:40} predicted {row['predicted']:+.1%}, measured {row['measured']:+.1%} of {row['measure']}: "
+                  f"speed-up {row['error']:+.1%} off", flush=True)
+            yield {"case": name, "limit": limit.name, "twin_error": twin_error(found), **row}
 
 
 def make_parser() -> Parser:

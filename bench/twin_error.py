@@ -204,24 +204,24 @@ def main() -> None:
         check_engine(config)
     recorder = Recorder()
     inner = start(config, listener=recorder)
-    with parser.refusing(), contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         stack.callback(inner.loop.stop)
+        with parser.refusing():
+            for each in cuts:
+                check(each, inner)
+        rows: list[dict[str, Any]] = []
         for each in cuts:
-            check(each, inner)
-        stack.pop_all()
-    rows: list[dict[str, Any]] = []
-    for each in cuts:
-        found = calibrate(inner, recorder, lambda line: None, args.phase)
-        print(f"{found.num_steps:,} steps: single ones {found.error:.1%} off, all {found.drift:+.1%}; delay {found.delay_s * 1e6:.0f} us")
-        with asyncio.Runner(loop_factory=new_loop) as runner:
-            rows += compare(Machine(inner, recorder, found, runner), each, args.loads, args.rounds, slo)
-        report = {
-            "bench": "twin_error", "model": args.model, "machine": processor().model, "python": platform.python_version(),
-            **{name: getattr(args, name) for name in WAY}, "goals": GOALS, "rows": rows, "kept": kept(rows)}
-        if args.record:  # trace by trace: what fails later takes nothing with it
-            of = Path(args.model).name + named(parser.others(args, WAY))
-            report = keep(report, RESULTS / f"{today()[:10]}-{slug(processor().model)}-twin_error-{of}.json")
-    inner.loop.stop()
+            found = calibrate(inner, recorder, lambda line: None, args.phase)
+            print(f"{found.num_steps:,} steps: single ones {found.error:.1%} off, all {found.drift:+.1%}; "
+                  f"delay {found.delay_s * 1e6:.0f} us")
+            with asyncio.Runner(loop_factory=new_loop) as runner:
+                rows += compare(Machine(inner, recorder, found, runner), each, args.loads, args.rounds, slo)
+            report = {
+                "bench": "twin_error", "model": args.model, "machine": processor().model, "python": platform.python_version(),
+                **{name: getattr(args, name) for name in WAY}, "goals": GOALS, "rows": rows, "kept": kept(rows)}
+            if args.record:  # trace by trace: what fails later takes nothing with it
+                of = Path(args.model).name + named(parser.others(args, WAY))
+                report = keep(report, RESULTS / f"{today()[:10]}-{slug(processor().model)}-twin_error-{of}.json")
     print(json.dumps(report))
 
 

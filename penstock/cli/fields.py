@@ -27,7 +27,7 @@ ENGINE = {
     "propose": "Speculative decoding: what drafts the tokens, as name:key=value,... (also auto, or none, the default)",
     "accept": "Which drafted tokens are accepted, as name:key=value,... (only exact is lossless)",
     "draft_control": "Draft only what pays, or always: patient, always",
-    "threads": "CPU threads; default: all",
+    "threads": "CPU threads; default: one for each processor, fewer for a small model",
     "seed": "Seed for requests that have none of their own; default: from the operating system",
 }
 SERVER = {

@@ -1,6 +1,7 @@
 """A table of plug-ins: `name -> "module:Class"`, imported only when asked for; options parsed from `name:key=value,...`."""
 import dataclasses
 import importlib
+import math
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,7 +9,7 @@ from typing import Any
 
 from penstock.core.errors import UsageError
 
-KINDS = {int: "a whole number, such as 2", float: "a number, such as 2 or 0.5"}
+KINDS = {int: "a whole number, such as 2", float: "a finite number, such as 2 or 0.5"}
 
 
 class Table(Mapping[str, str]):
@@ -108,7 +109,7 @@ def typed(value: Any, kind: Any, owner: str) -> Any:
 
 
 def convert(text: str, to: Any, owner: str) -> Any:
-    """A string as `to`: bool, int, float, str, or one of these or None."""
+    """A string as `to`: bool, int, float (a finite one), str, or one of these or None."""
     if plain(to) is not to:
         if text.lower() == "none":
             return None
@@ -119,6 +120,9 @@ def convert(text: str, to: Any, owner: str) -> Any:
             raise UsageError(f"{owner} must be true or false, not {text!r}")
         return words[text.lower()]
     try:
-        return to(text)
+        value = to(text)
     except ValueError:
-        raise UsageError(f"{owner} must be {KINDS.get(to, to.__name__)}, not {text!r}") from None
+        value = None
+    if value is None or (to is float and not math.isfinite(value)):
+        raise UsageError(f"{owner} must be {KINDS.get(to, to.__name__)}, not {text!r}")
+    return value

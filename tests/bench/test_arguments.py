@@ -60,7 +60,7 @@ def test_an_unknown_option_is_one_sentence(name: str, capsys: pytest.CaptureFixt
     ("quant_drift", ["--text", "{tmp}/text", "--length", "1025"], "at most 1,024"), ("quant_drift", ["--text", "{tmp}"], "a folder"),
     ("regress", ["--against", "{tmp}/text"], "no record"), ("regress", ["--tolerance", "2"], "at most 1"),
     ("twin_error", ["--trace", "{tmp}/none"], "no trace"), ("twin_error", ["--trace", "{tmp}/trace"], "leaves 1 requests"),
-    ("twin_error", ["--trace", "{tmp}/trace:scale=x"], "a number"), ("twin_error", ["--trace", "{tmp}/trace", "--slo", "ttft=3"], "unit"),
+    ("twin_error", ["--trace", "{tmp}/trace:scale=x"], "finite"), ("twin_error", ["--trace", "{tmp}/trace", "--slo", "ttft=3"], "unit"),
     ("typical_drift", ["--text", "{tmp}/text"], "0 paragraphs"), ("typical_drift", ["--text", "{tmp}/text", "--new", "1"], "at least 2")])
 def test_what_cannot_be_is_refused_before_anything_is_measured(
         name: str, words: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

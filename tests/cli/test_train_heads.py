@@ -101,5 +101,4 @@ def test_without_torch_it_says_what_to_install(penstock: Any, monkeypatch: pytes
     for name in [name for name in sys.modules if name.startswith("penstock.study.compress.")]:
         monkeypatch.delitem(sys.modules, name)
     status, _, err = penstock(["train-heads", "--kind", "eagle", "--text", str(text), "--out", "x"])
-    assert status == 2 and err == (
-        "error: train-heads needs torch: pip install '.[torch]' in a clone of Penstock, pip install 'penstock[torch]' elsewhere\n")
+    assert status == 2 and err == "error: train-heads needs torch: pip install 'torch>=2.8'\n"

@@ -15,7 +15,10 @@ class Options:
 
 
 @pytest.mark.parametrize(("pairs", "told"), [
-    ({"rate": "x"}, "poisson: rate must be a number, such as 2 or 0.5, not 'x'"),
+    ({"rate": "x"}, "poisson: rate must be a finite number, such as 2 or 0.5, not 'x'"),
+    ({"rate": "-inf"}, "poisson: rate must be a finite number, such as 2 or 0.5, not '-inf'"),
+    ({"rate": "nan"}, "poisson: rate must be a finite number, such as 2 or 0.5, not 'nan'"),
+    ({"rate": "1e999"}, "poisson: rate must be a finite number, such as 2 or 0.5, not '1e999'"),
     ({"count": "1.5"}, "poisson: count must be a whole number, such as 2, not '1.5'"),
     ({"on": "maybe"}, "poisson: on must be true or false, not 'maybe'"),
     ({"rat": "1"}, "poisson has no option 'rat'; it has: count, on, rate"),

@@ -7,7 +7,7 @@ import numpy as np
 
 from penstock.compute.backends.packed import PackedCache
 from penstock.compute.decoding.sampling import Sampling
-from penstock.compute.program import KVSpec, Program, WeightSpec
+from penstock.compute.program import KVSpec, Program
 from penstock.compute.weight import Coded, Form, Given
 from penstock.core.message import message
 from penstock.core.needs import Caps
@@ -75,8 +75,8 @@ class Backend(Protocol):
     caps: Caps
     dtype: str  # computed in, and what the KV cache holds
 
-    def held_bytes(self, weight: WeightSpec, form: Form) -> int:
-        """What a weight in this form takes in memory once it is loaded."""
+    def held_bytes(self, program: Program, forms: Mapping[str, Form]) -> dict[str, int]:
+        """What each weight of a program takes in memory once they are loaded in these forms."""
         ...
 
     def kv_token_bytes(self, kv: KVSpec) -> int:

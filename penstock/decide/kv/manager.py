@@ -125,9 +125,10 @@ class KVManager:
             return False
         self._refused = None
         num_found = len(nodes) * self.block_size
-        seq.block_ids = tuple([self.tree.acquire(node, now) for node in nodes])
         seq.num_computed = min(num_found, len(seq.tokens) - 1)
         registered = nodes[: seq.num_computed // self.block_size]
+        num_new = 0 if seq.num_preemptions else len(registered)  # one whose last token is computed again is used by `commit`
+        seq.block_ids = tuple([self.tree.acquire(node, now, at < num_new) for at, node in enumerate(nodes)])
         self._held[seq.seq_id] = _Held(seq, registered[-1] if registered else None, len(registered), num_needed)
         self._num_promised += num_needed
         if seq.num_preemptions == 0:

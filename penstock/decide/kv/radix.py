@@ -159,12 +159,12 @@ class RadixTree:
         self._nodes[block_id] = node
         return node
 
-    def acquire(self, node: Node, now: float) -> int:
-        """One more sequence holds the node's block, whose id is returned. Take ancestors first."""
+    def acquire(self, node: Node, now: float, is_new: bool = True) -> int:
+        """One more sequence holds the node's block, whose id is returned; `is_new`: and uses it for the first time. Ancestors first."""
         if self.is_idle(node):
             self._count_idle(node, -1)
         node.last_used_s = now
-        node.num_uses += 1
+        node.num_uses += is_new
         self._pool.share(node.block_id)
         return node.block_id
 

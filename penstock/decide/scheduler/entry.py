@@ -5,6 +5,9 @@ from typing import Protocol
 from penstock.core.types import Seq
 from penstock.decide.scheduler.waiting import Waiting
 
+MAX_SIZE = 1_000_000  # sequences that a batch may be told to wait for
+MAX_WAIT_MS = 86_400_000  # that it may be told to wait for them: a day
+
 
 @dataclass(frozen=True, slots=True)
 class EntryView:

@@ -18,7 +18,7 @@ from penstock.core.message import message
 from penstock.core.types import Seq, Status
 from penstock.decide.scheduler.costs import StepCosts, mean_context
 from penstock.decide.scheduler.limits import Limits
-from penstock.decide.scheduler.promise import Claim, affords_s, dues_s, num_answers, tpot_s
+from penstock.decide.scheduler.promise import Claim, affords_s, dues_s, num_answers, pace_s, tpot_s
 
 TOGETHER = 16  # for so many prompts ahead, one is taken together with others
 FAR = 1 << 62  # steps
@@ -49,6 +49,10 @@ class _Bunch:
     def half(self) -> int:
         """How many of them have to find room: if half of them wait for it, errors cancel out, as many being early as late."""
         return (len(self.seqs) + 1) // 2
+
+    @property
+    def num_answers(self) -> int:
+        return num_answers(self.seqs[0]) if len(self.seqs) == 1 else sum(map(num_answers, self.seqs))
 
     def tightest(self, now: float) -> Seq:
         """The one with the least time per token."""
@@ -246,13 +250,12 @@ class Forecast:
 
     def _enter(self, bunch: _Bunch, tightest: Seq) -> None:
         """Runs until the prompts are let in: at the latest when nothing else runs."""
-        own, half = self._planned * tpot_s(tightest, self._now), bunch.half
-        room = bunch.num_tokens * half // len(bunch.seqs)
+        own, half = pace_s(tightest, self._now, self._costs, self._planned), bunch.half
+        room, answers = (some * half // len(bunch.seqs) for some in (bunch.num_tokens, bunch.num_answers))
         while self._num_answers or self._prefills:
-            num = self._num_answers + half
-            if num <= self._seats and self._free >= room:
+            if self._num_answers + half <= self._seats and self._free >= room:
                 bound = min(self._bound_s, own)
-                if bound == inf or self._costs.step_s(num, self._context) <= bound:
+                if bound == inf or self._costs.step_s(self._num_answers + answers, self._context) <= bound:
                     return
             if self._prefills:
                 self._go_on_meanwhile()
@@ -286,9 +289,9 @@ class Forecast:
     def _begin(self, bunch: _Bunch, tightest: Seq) -> None:
         """The prompts are in the step that is being filled: from the next one on they gain a token a step."""
         if bunch.num_more:
-            begun, num = self._step + 1, num_answers(tightest) if len(bunch.seqs) == 1 else sum(map(num_answers, bunch.seqs))
+            begun = self._step + 1
             self._free -= bunch.num_tokens
-            self._answer(begun, begun + bunch.num_more, num, bunch.num_tokens, tpot_s(tightest, self._now))
+            self._answer(begun, begun + bunch.num_more, bunch.num_answers, bunch.num_tokens, tpot_s(tightest, self._now))
 
     def _answer(self, begun: int, end: int, num: int, num_tokens: int, affords: float) -> None:
         heappush(self._ends, (end, begun, num, num_tokens, affords))

@@ -30,11 +30,12 @@ def check_servable(seq: Seq, kv: KVManager) -> None:
         raise RequestError("the prompt is empty; it needs at least 1 token", "prompt")
     if seq.marks and not kv.prefix_cache:
         raise RequestError("cache_control needs the prefix cache, which is switched off here", "cache_control")
-    if seq.num_prompt > kv.num_tokens:
-        message = f"the prompt has {seq.num_prompt} tokens, but the KV cache holds {kv.num_tokens}"
-        raise RequestError(message, "prompt", code="context_length_exceeded")
     # The keys and values of the last token are never needed, unless a search goes on from it.
     most = kv.num_tokens + (not seq.held)
+    if seq.num_prompt > kv.num_tokens or seq.max_len > seq.num_prompt == most:
+        searched = ", one of which a search needs for its answer" if seq.held else ""
+        message = f"the prompt has {seq.num_prompt} tokens, but the KV cache holds {kv.num_tokens}{searched}"
+        raise RequestError(message, "prompt", code="context_length_exceeded")
     if seq.max_len > most:
         message = (
             f"a prompt of {seq.num_prompt} tokens and up to {seq.max_len - seq.num_prompt} new ones do not fit in a KV cache "

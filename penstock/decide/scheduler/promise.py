@@ -65,7 +65,7 @@ def num_more(seq: Seq) -> int:
 
 def num_answers(seq: Seq) -> int:
     """How many it stands for: until it has its first token, those that will be forked from it too."""
-    return seq.params.n if seq.first_token_s is None else 1
+    return (seq.params.beam_width or seq.params.n) if seq.first_token_s is None else 1
 
 
 def first_due_s(seq: Seq, costs: StepCosts) -> float:
@@ -74,7 +74,7 @@ def first_due_s(seq: Seq, costs: StepCosts) -> float:
     if seq.e2e_slo_s is None:
         return due_s
     prompt_s = costs.prompt_s(seq.num_prompt, seq.num_prompt)
-    spare_s = seq.e2e_slo_s - prompt_s - max(seq.max_len - seq.num_prompt - 1, 0) * costs.step_s(1, seq.num_prompt)
+    spare_s = seq.e2e_slo_s - prompt_s - max(seq.max_len - seq.num_prompt - 1, 0) * costs.step_s(num_answers(seq), seq.num_prompt)
     return min(due_s, seq.arrival_s + prompt_s + spare_s / 2)
 
 
@@ -92,6 +92,14 @@ def tpot_s(seq: Seq, first_s: float) -> float:
         return most_s
     num_tokens = seq.max_len - seq.num_prompt - 1
     return most_s if num_tokens < 1 else min(most_s, (seq.arrival_s + seq.e2e_slo_s - first_s) / num_tokens)
+
+
+def pace_s(seq: Seq, now: float, costs: StepCosts, planned: float) -> float:
+    """Seconds that steps may take if it is answered, or goes on, from now on, and plans with such a share of what it can afford; inf: any.
+    One that would be too slow even alone is beyond help, and waits for nobody."""
+    first_s = seq.first_token_s
+    own = planned * (tpot_s(seq, now) if first_s is None else affords_s(seq, dues_s(seq, first_s)[1], now))
+    return inf if own == inf or costs.step_s(num_answers(seq), len(seq.tokens)) > own else own
 
 
 def dues_s(seq: Seq, first_s: float) -> tuple[float, float]:

@@ -270,7 +270,7 @@ class Scheduler:
         view = ChunkView(now, decodes, prefills, partial(self._live.prompts, now))
         self._plan_decodes(view, step)
         if prefills or len(self._waiting):
-            step.num_tokens_left = self._pacing.chunking.num_rows(view, step.num_tokens_left)
+            step.num_tokens_left = self._pacing.chunking.num_rows(view.left() if step.num_preempted else view, step.num_tokens_left)
         for seq in prefills:
             if not step.num_preempted:
                 self._let_in(step, now, self._running.begun(seq))

@@ -1,5 +1,4 @@
 """Every error leaves in OpenAI's shape: {"error": {"message", "type", "param", "code"}} with the status that fits."""
-import json
 import math
 from typing import Any
 
@@ -8,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.core.errors import OverloadedError, PenstockError, RequestError
+from penstock.serve.api.encoding import encoded
 
 TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 INTERNAL = "the server failed at this request; its log says why"
@@ -45,10 +45,6 @@ def error_response(error: Exception, headers: dict[str, str] | None = None) -> R
 def json_response(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """JSON without spaces, in UTF-8. NaN and infinity are errors here: they are not JSON."""
     return Response(encoded(content), status, headers, "application/json")
-
-
-def encoded(content: Any) -> bytes:
-    return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:

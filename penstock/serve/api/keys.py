@@ -25,6 +25,7 @@ from penstock.core.slo import NO_OBJECTIVES, Objectives, parse_objectives
 SECRETS = ("key", "key_env", "key_sha256")
 FIELDS = (*SECRETS, "slo", "priority")
 DIGEST_LENGTH = 64  # hexadecimal digits
+UNSENT = "\0\n\v\f\r"  # what a header's value must not hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,4 +127,6 @@ def digest_of(owner: str, key: str) -> str:
         raise UsageError(f"{owner}: the key is empty, which no request can send")
     if key != key.strip():
         raise UsageError(f"{owner}: the key begins or ends with white space, which no request can send")
-    return hashlib.sha256(key.encode()).hexdigest()
+    if held := next((char for char in key if char in UNSENT), None):
+        raise UsageError(f"{owner}: the key holds {held!r}, which no request can send")
+    return hashlib.sha256(key.encode(errors="surrogateescape")).hexdigest()  # of an argument or a variable in whatever encoding

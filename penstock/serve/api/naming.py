@@ -17,7 +17,7 @@ class Naming:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        made = uuid.uuid4().hex
+        made = new_id()
         told = next((value for name, value in scope["headers"] if name == HEADER), b"") or made.encode()
 
         async def named(message: Message) -> None:
@@ -26,6 +26,10 @@ class Naming:
             await send(message)
 
         return await self.app({**scope, "made_id": made, "told_id": told.decode("latin-1")}, receive, named)
+
+
+def new_id() -> str:
+    return uuid.uuid4().hex
 
 
 def made_id(http: Request) -> str:

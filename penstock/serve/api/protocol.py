@@ -3,6 +3,7 @@ that do not read."""
 import asyncio
 import contextlib
 import json
+import sys
 from typing import Any
 
 import h11
@@ -10,8 +11,21 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from penstock.core.errors import RequestError
 from penstock.serve.api.errors import error_object
+from penstock.serve.api.naming import HEADER, new_id
 
 ABORT = "abort"  # in the scope's "state": a function that ends the connection at once, and throws away what was not sent
+MAX_AHEAD = 1 << 16  # bytes that are read of requests before their turn
+MAX_WHY = 200  # characters of an error's message: h11's reasons may hold all of a head
+
+
+class Connection(h11.Connection):
+    """Passes over empty lines ahead of a request, such as some clients end a body with (RFC 9112, 2.2). h11 takes them for a request."""
+
+    def next_event(self) -> Any:
+        if self.their_state is h11.IDLE:
+            ahead = self.trailing_data[0]
+            self._receive_buffer.maybe_extract_at_most(len(ahead) - len(ahead.lstrip(b"\r\n")))
+        return super().next_event()
 
 
 class TimedProtocol(H11Protocol):
@@ -20,6 +34,7 @@ class TimedProtocol(H11Protocol):
 
     def __init__(self, *args: Any, head_s: float, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.conn: h11.Connection = Connection(h11.SERVER)
         self.head_s = head_s
         self.deadline: asyncio.TimerHandle | None = None
         self.unread = 0  # bytes of the last answer, when that was last looked at
@@ -30,7 +45,13 @@ class TimedProtocol(H11Protocol):
         self.watch()
 
     def data_received(self, data: bytes) -> None:
+        """What comes while a request is answered waits, or is nothing where that is the connection's last one. uvicorn would read no more
+        then, and not notice that the client hangs up."""
+        if self.conn.their_state is h11.MUST_CLOSE:
+            return
         super().data_received(data)
+        if self.conn.their_state is not h11.SEND_BODY and len(self.conn.trailing_data[0]) <= MAX_AHEAD:
+            self.flow.resume_reading()
         self.watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -44,6 +65,10 @@ class TimedProtocol(H11Protocol):
         self.unread = 0
         if self.conn.their_state is h11.SEND_BODY or self.conn.trailing_data[0]:
             self.watch()
+
+    def _should_upgrade(self) -> bool:
+        """An offer of another protocol, as of Java's client with each request, is passed over (RFC 9110, 7.8); uvicorn would warn twice."""
+        return False
 
     def watch(self) -> None:
         """The timer runs, without being set anew, while a head is incomplete or the rest of a refused body is thrown away."""
@@ -70,8 +95,11 @@ class TimedProtocol(H11Protocol):
         self.deadline = None
 
     def send_400_response(self, msg: str) -> None:
-        body = json.dumps(error_object(RequestError(msg, code="invalid_http"))).encode()
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), (b"connection", b"close")]
+        """`msg`: uvicorn's, which does not say why; h11's error, which is being handled, does."""
+        why = f"the request is not HTTP that can be read: {sys.exc_info()[1] or msg}"[:MAX_WHY]
+        body = json.dumps(error_object(RequestError(why, code="invalid_http"))).encode()
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), (b"connection", b"close"),
+                   (HEADER, new_id().encode())]
         events = (h11.Response(status_code=400, headers=headers, reason=b"Bad Request"), h11.Data(data=body), h11.EndOfMessage())
         with contextlib.suppress(h11.LocalProtocolError):  # an answer is already on its way; all that is left is to hang up
             self.transport.write(b"".join(self.conn.send(event) or b"" for event in events))

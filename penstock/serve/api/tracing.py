@@ -51,6 +51,7 @@ class Trail:
     asked: Asked | None
     began_ns: int
     first_ns: int | None = None
+    queued_s: float | None = None  # known with the first token
     num_tokens: int = 0
     num_choices: int = 0  # that have to end; none of an embedding
     reasons: dict[int, str] = field(default_factory=dict)  # by choice
@@ -109,7 +110,7 @@ class Tracing:
     def note(self, trail: Trail, delta: Delta) -> None:
         """A step's part of the answer."""
         if trail.first_ns is None and delta.token_ids:
-            trail.first_ns = time.time_ns()
+            trail.first_ns, trail.queued_s = time.time_ns(), delta.queued_s
             seconds = (trail.first_ns - trail.began_ns) / 1e9
             trail.span.add_event("first_token", {"gen_ai.response.time_to_first_chunk": seconds}, trail.first_ns)
         trail.num_tokens += len(delta.token_ids)
@@ -141,6 +142,8 @@ class Tracing:
         if error is not None:
             words = str(error) if isinstance(error, PenstockError) else ""
             span.set_attribute("error.type", kind_of(error))
+            if trail.queued_s is not None and trail.first_ns is not None:
+                self._children(trail, trail.queued_s, (trail.first_ns - trail.began_ns) / 1e9)
             if trail.num_tokens:  # of an answer that was not finished
                 span.set_attribute("gen_ai.usage.output_tokens", trail.num_tokens)
             span.set_status(self._trace.Status(self._trace.StatusCode.ERROR, words))

@@ -72,7 +72,7 @@ class CountingHost:
         heads_file(path, kind, self._target.found.source.path, self._model)
         program, target = build(self.spec, self._target.found.family.names), self._target
         forms = Forming(target.dtype, target.scheme).forms(program)
-        weights = sum([target.backend.held_bytes(weight, forms[name]) for name, weight in program.weights.items()])
+        weights = sum(target.backend.held_bytes(program, forms).values())
         return self._count(self.spec, program, weights, kv_tokens)
 
     def _count(self, spec: ModelSpec, program: Program, weight_bytes: int, kv_tokens: int) -> LoadedAuxModel:

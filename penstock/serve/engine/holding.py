@@ -86,7 +86,7 @@ def holding(program: Program, source: Any, backend: Backend, forming: Forming) -
     """`source`: of the hub module; a GGUF file is asked which of its matrices are codes. Raises ModelError as the file's reader does."""
     forms = forming.forms(program, codings_of(program, source))
     caps, coded = backend.caps, most_coded(program, forms)
-    held_bytes = {name: backend.held_bytes(weight, forms[name]) for name, weight in program.weights.items()}
+    held_bytes = backend.held_bytes(program, forms)
     return Holding(program, forms, held_bytes, Held(
         caps.dtypes, backend.dtype, caps.devices[0], caps.quant_schemes, sum(held_bytes.values()),
         backend.compute_type(coded), caps.least_share, backend.kv_token_bytes(program.kv), backend.row_bytes(program),

@@ -160,6 +160,7 @@ class Loop:
             self._abort(request_id)
 
     def _abort(self, request_id: str) -> None:
+        self._send_out()  # what it has said comes before, and not to another request that has its id after it
         self._deliver([(request_id, RequestError("the request was aborted", status=503, code="aborted"))])
         self._engine.abort(request_id)
         self._gauges = self._engine.gauges()

@@ -41,7 +41,8 @@ class Request:
     def num_unused(self, num_output: int) -> int:
         """Tokens that a single answer of so many is shorter than it might have been by its max_tokens."""
         params = self.params
-        if params.max_tokens is None or params.n > 1 or params.beam_width is not None or self.wants_embedding:
+        is_single = params.beam_width is None and (params.best_of or params.n) == 1
+        if params.max_tokens is None or not is_single or self.wants_embedding:
             return 0
         return params.max_tokens - num_output
 
@@ -74,7 +75,8 @@ class Delta:
     `text` may lag behind `token_ids` while a character or a possible stop string is incomplete; it never has to be taken back.
     `prompt_logprobs` comes once, with the first delta of choice 0: one entry per prompt token, None for the first.
     `usage` is set on the delta that ends the whole request (`done`). `drafted`: the places in `token_ids` of tokens that were drafts.
-    `drafting` comes with the finish reason, where drafts were checked, `score` where one was asked for.
+    `drafting` comes with the finish reason, where drafts were checked, `score` where one was asked for, `queued_s` (as Usage's) with the
+    first delta of a sampled answer: the request may not live to have usage.
     """
 
     index: int
@@ -90,6 +92,7 @@ class Delta:
     drafted: tuple[int, ...] = ()
     drafting: Drafting | None = None
     score: Score | None = None
+    queued_s: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

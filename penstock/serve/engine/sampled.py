@@ -26,7 +26,7 @@ class Voice:
 
     def take(self, output: SeqOutput) -> Delta | None:
         """The delta, unless the prompt is not computed yet."""
-        prompt_logprobs = None
+        prompt_logprobs = queued_s = None
         if not self._begun:
             if self._scored is not None:
                 self._scored.extend(output.prompt_logprobs)
@@ -35,7 +35,7 @@ class Voice:
                 return Delta(0, embedding=output.embedding, finish_reason=output.finish_reason)
             if not output.tokens and output.finish_reason is None:
                 return None
-            self._begun = True
+            self._begun, queued_s = True, self.seq.queued_s
             self.answer.begin()
             if self._scored is not None:
                 prompt_logprobs = (None, *self._scored)
@@ -52,7 +52,7 @@ class Voice:
             drafted, drafting = self._count_drafts(output.check, len(tokens))
         return Delta(
             self.index, text, tokens, logprobs, prompt_logprobs, choice.finish_reason, choice.stop_reason, drafted=drafted,
-            drafting=drafting)
+            drafting=drafting, queued_s=queued_s)
 
     def drafting(self) -> Drafting:
         """What became of the drafts so far."""

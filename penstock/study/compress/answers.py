@@ -57,8 +57,8 @@ class Answers:
         as the shortest beginning."""
         self._longest = beginnings.reach(sizes.longest)
         if self._longest < sizes.shortest:
-            raise UsageError(f"there is too little {beginnings.name}: half of its paragraphs must have {sizes.shortest} tokens or more, "
-                             f"and have at most {self._longest}")
+            raise UsageError(f"there is too little {beginnings.name}: half of its beginnings must have {sizes.shortest} tokens or more "
+                             f"before their document ends, and have at most {self._longest}")
         self._llm = llm
         self._beginnings = beginnings
         self._sizes = sizes

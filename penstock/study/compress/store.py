@@ -74,7 +74,8 @@ def write(place: Place, program: Program, parameters: Mapping[str, Tensor]) -> P
     except (OSError, SafetensorError) as error:
         raise UsageError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):  # it was moved, or never made
+            part.unlink()
     return path
 
 

@@ -73,7 +73,7 @@ class Explanation:
 
     @property
     def trust(self) -> Trust:
-        found = trust_of(self.case.seen, self.present, self.case.traffic.closed, self.measure)
+        found = trusted(self.case, self.present, self.measure)
         return replace(found, doubts=(*found.doubts, *self.case.doubts))
 
     @property
@@ -141,11 +141,15 @@ def twin_error(found: Explanation) -> float | None:
     return found.present.output_tokens_per_s / measured - 1 if measured else None
 
 
+def trusted(case: Case, present: Figures, measure: str) -> Trust:
+    return trust_of(case.seen, present, case.traffic.closed, measure, [f"{name}_s" for name in (case.slo.most_s if case.slo else ())])
+
+
 def explain(case: Case, levers: Mapping[str, Lever], notes: Iterable[str] = (), say: Say = lambda line: None) -> Explanation:
     """Raises PenstockError where the twin cannot play the traffic as it is."""
     present = predict(case.way, case.traffic, case.slo)
     measure = measure_of(case)
-    lost = trust_of(case.seen, present, case.traffic.closed, measure).lost is not None
+    lost = trusted(case, present, measure).lost is not None
     moved, here = [], [present]
     unknown = {}
     for name, lever in ({} if lost else levers).items():

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from penstock.core.errors import PenstockError
 from penstock.core.slo import NO_OBJECTIVES, Objectives
 from penstock.serve.engine.tally import Tally
+from penstock.study.explain.words import short
 from penstock.study.measure.counters import PREFIX, Values, ratio
 
 UNANSWERED = ("abort", "error", "refused")  # requests whose lengths say nothing
@@ -72,12 +73,12 @@ def observed(grown: Values, ever: Values | None = None) -> Observed:
     lengths = grown if answered(grown) else ever or grown
     count = answered(lengths)
     if count < 1:
-        raise PenstockError(f"no request ended in {tally.wall_s:.3g} s, so there is no traffic to judge by: try again "
+        raise PenstockError(f"no request ended in {short(tally.wall_s)} s, so there is no traffic to judge by: try again "
                             "under load, or with a longer --duration")
     prompt, output = (lengths_of(lengths, name, count) for name in ("prompt", "generation"))
     tokens = value(grown, 'step_tokens_total{kind="decode"}') + value(grown, "spec_accepted_tokens_total") + answered(grown)
     if tokens < 1:
-        raise PenstockError(f"no token was generated in {tally.wall_s:.3g} s, so there is no traffic to judge by: try again under "
+        raise PenstockError(f"no token was generated in {short(tally.wall_s)} s, so there is no traffic to judge by: try again under "
                             "load, or with --duration 0, which covers everything since the server started")
     rate = tokens / tally.wall_s
     return Observed(

@@ -63,7 +63,7 @@ def seen(found: Explanation) -> Iterator[str]:
         yield "of the time: " + ", ".join(
             f"{value:.0%} {name.replace('_', ' ')}" for name, value in sorted(shares.items(), key=lambda each: -each[1]) if value >= 0.005)
     yield (f"busy {numbers['busy_share']:.0%}, idle {numbers['idle_share']:.0%}; {numbers['mean_running']:.3g} run and "
-           f"{numbers['mean_waiting']:.3g} wait on average, over {numbers['seconds']:.3g} s")
+           f"{numbers['mean_waiting']:.3g} wait on average, over {short(numbers['seconds'])} s")
 
 
 def figures(found: Figures) -> str:

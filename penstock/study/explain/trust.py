@@ -1,7 +1,7 @@
 """How far an explanation may be believed: how many requests it is of, and what the twin makes of everything as it is, against what was
 measured. Gains are promised within FAR, so they are doubtful where the twin is further off with nothing moved, and where chance is."""
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +37,7 @@ class Trust:
     @property
     def told(self) -> str:
         """In one line."""
-        seen = f"{counted(self.requests, 'request')} and {counted(self.steps, 'step')} in {self.seconds:.3g} s"
+        seen = f"{counted(self.requests, 'request')} and {counted(self.steps, 'step')} in {short(self.seconds)} s"
         if not self.errors:
             return f"{seen}; they give nothing to compare the twin with"
         return f"{seen}; with nothing changed, the twin has {listed(self.errors)}"
@@ -48,22 +48,24 @@ class Trust:
                 "lost": self.lost}
 
 
-def trust_of(seen: Observed, present: Figures, closed: bool, measure: str) -> Trust:
-    """`closed`: users take turns. `measure`: the field of Figures that levers are judged by."""
+def trust_of(seen: Observed, present: Figures, closed: bool, measure: str, aims: Collection[str] = ()) -> Trust:
+    """`closed`: users take turns. `measure`: the field of Figures that levers are judged by. `aims`: those that objectives are of, which
+    stand for it where it was not measured."""
     errors = {name: getattr(present, name) / measured - 1 for name in NAMES if (measured := getattr(seen, name))}
     tally, off = seen.tally, {name: error for name, error in errors.items() if abs(error) > FAR}
     beside = divided(off) if closed and measure in errors and off.keys() <= {"ttft_s", "tpot_s"} else []
     doubts = (*few(tally.num_requests, tally.wall_s, closed), *([] if beside else far(off)),
               *unkept(seen.kept_share, present.kept_share), *untold(tally))
     return Trust(
-        tally.num_requests, tally.num_steps, tally.wall_s, errors, doubts, lost(seen, present, measure), tuple(beside))
+        tally.num_requests, tally.num_steps, tally.wall_s, errors, doubts,
+        lost(seen, present, [measure] if getattr(seen, measure) is not None else [name for name in NAMES if name in aims]), tuple(beside))
 
 
 def few(count: int, seconds: float, closed: bool) -> list[str]:
     if count >= LEAST_REQUESTS:
         return []
     if not count:
-        return [f"no request ended in these {seconds:.3g} s: lengths and traffic are taken from earlier ones"]
+        return [f"no request ended in these {short(seconds)} s: lengths and traffic are taken from earlier ones"]
     longer = math.ceil(seconds * LEAST_REQUESTS / count)
     are = "is" if count == 1 else "are"
     chance = "the mean of such widely spread times" if closed else "a rate"
@@ -86,12 +88,12 @@ def divided(off: Mapping[str, float]) -> list[str]:
             "started together and who is back before the next step; trust its tokens/s and end-to-end times, not these"]
 
 
-def lost(seen: Observed, present: Figures, measure: str) -> str | None:
-    """By traffic that it does not play, by tokens/s, and by what levers are judged by."""
+def lost(seen: Observed, present: Figures, judged: Iterable[str]) -> str | None:
+    """By traffic that it does not play, by tokens/s, and by what levers are `judged` by."""
     if seen.tally.num_requests >= LEAST_REQUESTS and (count := at_once(seen.tally)) >= SEVERAL:
         return (f"{count:.2g} sequences of each request run at once (n, best_of, beams), but the twin plays one with the tokens of all, "
                 "and takes each for a user's, so no lever is judged")
-    for name in ("output_tokens_per_s", measure):
+    for name in ("output_tokens_per_s", *judged):
         measured, told = getattr(seen, name), getattr(present, name)
         if measured and not 1 / LOST < told / measured < LOST:
             called = NAMES.get(name, GOOD)

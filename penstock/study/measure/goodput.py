@@ -8,6 +8,7 @@ from penstock.study.measure.statistics import enough
 
 TOLERANCE = 0.05  # between the highest rate that kept it and the lowest that did not
 MAX_TRIES = 24
+AGAIN = 3  # times that a rate is tried at which nothing was measured, where a higher one broke the SLO
 LATE = 0.95  # of the rate that came: a client that sends less does not put on the load that was asked for
 SHORT_S = 10.0  # of requests that come: in less a queue that grows without end may look like one that passes
 LEAST = 1 / 64  # of the start rate: below this no more is tried
@@ -74,14 +75,14 @@ def in_doubt(found: Found, share: float) -> str | None:
 
 async def find(attempt: Try, start_rate: float, share: float, on_probe: Callable[[Probe], None] = lambda probe: None) -> Found:
     """`share` of the requests must keep the SLO. Goodput need not fall evenly with the rate: what is looked for is a rate that kept it,
-    with one within TOLERANCE above it that did not. At a rate too low for a request to come, nothing is learned: the search goes on above
-    it. Where all that came were due within the warm-up, and no rate broke the SLO yet, it ends: at a higher one they come still sooner. A
-    rate that the client cannot send counts as one that did not keep it. Raises UsageError for a share or rate that cannot be, PenstockError
-    where not one request was measured."""
+    with one within TOLERANCE above it that did not. At a rate at which no request comes, nothing is learned: the search goes on above it,
+    but where a higher one broke the SLO, tries it AGAIN before. Where all that came were due within the warm-up, and no rate broke the SLO
+    yet, it ends: at a higher one they come still sooner. A rate that the client cannot send counts as one that did not keep it. Raises
+    UsageError for a share or rate that cannot be, PenstockError where not one request was measured."""
     if not 0 < share <= 1 or not start_rate > 0:
         raise UsageError(f"the share that keeps the SLO must be above 0 and at most 1, the rate above 0, not {share:g} and {start_rate:g}")
     probes: list[Probe] = []
-    low, high, rate, cut, stopped = 0.0, float("inf"), start_rate, None, None
+    low, high, rate, empty, cut, stopped = 0.0, float("inf"), start_rate, 0, None, None
     for number in range(MAX_TRIES):
         if low and high <= low * (1 + TOLERANCE):
             break
@@ -96,15 +97,17 @@ async def find(attempt: Try, start_rate: float, share: float, on_probe: Callable
         if counts.measured:
             probes.append(probe)
             on_probe(probe)
-        if not counts.measured or passes(probe, share):
+            empty = 0
+            low, high = (rate, high) if passes(probe, share) else (low, rate)
+        elif high < float("inf") and (empty := empty + 1) % AGAIN:
+            continue
+        elif high < float("inf"):
             low = rate
-        else:
-            high = rate
         if high < start_rate * LEAST:
             break
-        rate = low * 2 if high == float("inf") else high / 2 if not low else (low + high) / 2
+        rate = rate * 2 if high == float("inf") else high / 2 if not low else (low + high) / 2
     if not probes and cut is None:
         raise PenstockError(stopped or f"no request came at {start_rate:.3g} requests/s, nor in {MAX_TRIES - 1} doublings of that, up to "
-                            f"{low:.3g}: give a higher --start-rate, or a longer --duration")
+                            f"{rate / 2:.3g}: give a higher --start-rate, or a longer --duration")
     best = max((probe for probe in probes if passes(probe, share)), key=lambda probe: probe.came, default=None)
     return Found(best, tuple(probes), cut, stopped)

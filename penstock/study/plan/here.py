@@ -1,5 +1,5 @@
 """This machine as a part of the catalogue: `--hardware here`, from the limits that were measured of it."""
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from penstock.compute.steptime import CODES, ROUNDED
@@ -7,6 +7,7 @@ from penstock.core.catalogue.part import STAND_INS, computes, computes_codes
 from penstock.core.errors import UsageError
 from penstock.core.hardware import Hardware, Products
 from penstock.serve.engine.machine import look, measured_limits
+from penstock.study.plan.configuration import ROOFLINE, Configuration
 
 HERE = "here"
 LIKE = "epyc-9654"  # what is not measured (what a kernel costs beside its bytes, links) is taken from a processor of the catalogue
@@ -36,6 +37,16 @@ def told_here(
         "memory_bandwidth": bandwidth, "price": None, "power": None, "node": 1, "ops": {"fp16": ops["fp32"], **ops},
         "efficiency": {"memory": 1.0, "products": {"fp16": 1.0, **dict.fromkeys(ops, 1.0)}, "by_rows": by_rows(limits.products, ops),
                        "exposed": limits.exposed_from(read_bytes or max(limits.read_bytes_per_s))}}
+
+
+def in_doubt(rows: Iterable[Configuration]) -> list[str]:
+    """What to say where the roofline of rows may not be this machine's."""
+    predicted = any(row.hardware == HERE and row.steps == ROOFLINE for row in rows)
+    limits = measured_limits("cpu") if predicted else None
+    if limits is None or not limits.doubts:
+        return []
+    return [f"the limits of this machine, which rows of {HERE} rest on, are in doubt: {limits.doubts[0]}; measure again with "
+            "`penstock limits --fresh` while nothing else runs"]
 
 
 def by_rows(products: Products, ops: Mapping[str, float]) -> Products:

@@ -12,6 +12,7 @@ from penstock.study.measure.datasets.traces import Row
 ATTAINED = 0.9  # share of the requests that an SLO is kept for (Zhong et al., "DistServe", OSDI 2024)
 INPUT, OUTPUT = 512, 128  # tokens, where nothing is told
 MIN_RATE = 1e-6  # requests a second: a request in twelve days, above which a clock in seconds counts microseconds
+MOST = 10**15  # requests at once, and tokens of a request: sums of them are still exact as floats
 MAX_HEAD = 1 << 20  # characters of a first line; Mooncake's prompts are long lists
 READERS: Sequence[tuple[Sequence[str], Callable[[str, str], list[Row]]]] = (  # what the first line has, and who reads the rest
     (azure.COLUMNS, azure.read), (burstgpt.COLUMNS, burstgpt.read), ([f'"{name}"' for name in mooncake.LENGTHS], mooncake.read))
@@ -45,11 +46,14 @@ class Asked:
 
 
 def load_of(asked: Asked, rows: Sequence[Row] = ()) -> Load:
-    """`rows`: of the trace, where there is one. Raises UsageError for numbers below 1, and for --batch beside --rate or --traffic."""
+    """`rows`: of the trace, where there is one. Raises UsageError for numbers below 1 or past MOST, and for --batch beside --rate or
+    --traffic."""
     for name in ("batch", "input", "output"):
         value = getattr(asked, name)
         if value is not None and value < 1:
             raise UsageError(f"--{name} must be at least 1, not {value}")
+        if value is not None and value > MOST:
+            raise UsageError(f"--{name} must be at most {MOST:,}")
     if asked.rate is not None and not MIN_RATE <= asked.rate < float("inf"):
         raise UsageError(f"--rate must be requests a second, finite and at least {MIN_RATE:g}, not {asked.rate:g}")
     if asked.batch is not None and (asked.rate is not None or asked.traffic is not None):

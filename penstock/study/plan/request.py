@@ -25,7 +25,7 @@ from penstock.study.plan.configuration import TWIN, Configuration
 from penstock.study.plan.crowd import crowded
 from penstock.study.plan.degrees import Undivided, check_degrees, check_split, fewer_devices, undivided
 from penstock.study.plan.evaluate import CHUNKS, Goal, with_chunk_told
-from penstock.study.plan.here import HERE, told_here
+from penstock.study.plan.here import HERE, in_doubt, told_here
 from penstock.study.plan.known import config_file, has_weights, known_config, other_names
 from penstock.study.plan.load import Asked, Load, load_of, read_trace, within_context
 from penstock.study.plan.model import KV_FORMATS, NONE, PLANNED, STORED, Model, WeightFormat, unserved, weight_format
@@ -39,6 +39,7 @@ QUANTS = (NONE, "fp8", "int8", "int4")  # those that are searched
 SERVED = tuple([name for name in QUANTS if name not in PLANNED])  # and that this engine has
 KV_DTYPES = (AUTO, "fp8")
 MEASURES = ("ttft", "tpot", "e2e")
+DIGITS = 15  # of a number of tokens or devices: what is larger is no longer exact as a float
 Watch = Callable[[str], None]  # is told how far it is
 
 
@@ -82,7 +83,7 @@ class Plan:
     left_out: str = ""  # what this machine was not planned with, and why
     calibrate: str = ""  # the command that times the steps of this machine which the roofline predicts
     timed_where_played: bool = False  # whether this machine's steps can be timed, and nothing is played that would take them
-    doubts: Sequence[str] = ()  # of calibrations that the figures rest on
+    doubts: Sequence[str] = ()  # of calibrations and limits that the figures rest on
     dtype: str = ""  # that the model is computed in where it is not quantized
     dtype_told: str = ""  # where that is wider than engines take: which option halves it
     stored: str = ""  # how the checkpoint is quantized
@@ -161,7 +162,7 @@ def plan(request: Request, watch: Watch = unwatched, num_here: int | None = None
     told = [with_chunk_told(row, load) for row in rows]
     command, waits = to_calibrate(request, told)
     return Plan(request.model, model.spec.num_parameters(), load, goal.most_s, told, request.what_if, asked.left_out, command, waits,
-                checked.doubts, model.dtype, told_wide(request, model), model.told, asked.undivided)
+                [*checked.doubts, *in_doubt(told)], model.dtype, told_wide(request, model), model.told, asked.undivided)
 
 
 def quants_of(given: Sequence[str], model: Model, every: Sequence[str], steady: bool) -> tuple[str, ...]:
@@ -354,6 +355,8 @@ def _counts(text: str | None, option: str) -> list[int] | None:
     if text is None:
         return None
     words = [word.strip() for word in text.split(",")]
+    if any(word.isdecimal() and len(word) > DIGITS for word in words):
+        raise UsageError(f"--{option}: numbers have at most {DIGITS} digits")
     if not all(word.isdecimal() and int(word) > 0 for word in words):
         raise UsageError(f"--{option} must be numbers from 1 on, separated by commas, not {text!r}")
     return sorted({int(word) for word in words})

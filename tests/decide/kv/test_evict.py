@@ -1,5 +1,6 @@
 import pytest
 
+from penstock.core.errors import UsageError
 from penstock.decide.kv.evict import TABLE
 from penstock.decide.kv.evict.lfu import Lfu
 from penstock.decide.kv.evict.lru import Lru
@@ -34,6 +35,13 @@ def test_slru_gives_up_probation_before_what_was_found_again():
 
 def test_slru_protects_for_a_time_only():
     assert victims(Slru(Slru.Options(protect_s=49.0))) == [OLDER_ONCE, OLD_POPULAR, NEW_ONCE, OLD_TWICE]
+
+
+def test_slru_refuses_what_protects_nothing_or_everything():
+    for options, told in (("uses=0", "uses must be from 1 to 1,000,000, not 0"),
+                          ("protect_s=-1", "protect_s must be from 0 to .*, not -1.0")):
+        with pytest.raises(UsageError, match=f"^eviction policy slru: {told}$"):
+            TABLE.parse(f"slru:{options}")
 
 
 @pytest.mark.parametrize("name", TABLE)

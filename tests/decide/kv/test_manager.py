@@ -6,6 +6,7 @@ from penstock.core.clock import VirtualClock
 from penstock.core.errors import CapacityError
 from penstock.core.types import SamplingParams
 from penstock.decide.kv.blocks import IntegrityError
+from penstock.decide.kv.evict.lfu import Lfu
 from penstock.decide.kv.manager import KVManager
 from penstock.decide.kv.radix import RadixTree
 from tests.decide.builders import compute, make_kv, make_seq, serve
@@ -279,6 +280,28 @@ def test_only_the_first_admission_counts_as_a_query():
     seq.num_preemptions = 1
     serve(kv, seq)
     assert (seq.num_cached, kv.num_queried, kv.num_hit) == (0, 9, 0)
+
+
+@pytest.mark.parametrize(("num_preemptions", "goes"), [(0, [1]), (1, [0])])
+def test_who_comes_back_for_its_blocks_has_not_used_them_more_often(num_preemptions, goes):
+    """Of two prefixes that one sequence each has used, the one that was used earlier goes first, though its sequence was preempted."""
+    kv = make_kv(num_blocks=3, policy=Lfu())
+    first, second, third = (make_seq(number, [number] * 5, 1) for number in range(3))
+    serve(kv, first)
+    first.num_preemptions = num_preemptions
+    assert kv.admit(first)
+    kv.free(first)
+    kv._clock.advance(1.0)
+    serve(kv, second)
+    serve(kv, third)
+    assert [seq.seq_id for seq in (first, second) if not kv.num_found(seq)] == goes
+
+
+def test_a_block_whose_last_token_is_computed_again_is_used_once_more_not_twice():
+    kv = make_kv()
+    for number in range(3):
+        serve(kv, make_seq(number, range(8), 1))
+    assert [node.num_uses for node in kv.tree.match("", range(8), 2)] == [3, 3]
 
 
 def test_figures():

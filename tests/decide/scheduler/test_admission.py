@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from penstock.core.clock import VirtualClock
 from penstock.core.errors import OverloadedError, RequestError, UsageError
-from penstock.core.types import SeqResult, StepResult
+from penstock.core.types import SamplingParams, SeqResult, StepResult
 from penstock.core.work import StepWork
 from penstock.decide.scheduler.admission.deadline import Deadline, told
 from penstock.decide.scheduler.batching.continuous import Continuous
@@ -152,6 +152,17 @@ def test_what_an_idle_machine_could_not_do_is_no_matter_of_load(slo):
     with pytest.raises(RequestError, match="cannot be met even on an idle machine") as raised:
         deadline().ask(0, 32, 8, **slo)
     assert raised.value.status == 400 and raised.value.code == "slo_unattainable" and raised.value.param == "slo"
+
+
+@pytest.mark.parametrize("wish", [{"n": 8}, {"beam_width": 8}])
+@pytest.mark.parametrize(("slo", "least_s", "why"), [
+    (["tpot_slo_s"], 0.018, "a token every {}, but even alone a step of 8 answers takes 18 ms"),
+    (["e2e_slo_s"], 0.042 + 99 * 0.018, "an end within {}, but even alone 8 answers of 100 tokens take 1.8 s")])
+def test_several_answers_take_longer_steps_on_an_idle_machine_too(wish, slo, least_s, why):
+    params = SamplingParams(**wish)
+    assert deadline(reserve=0.0).ask(0, 32, 100, params=params, **dict.fromkeys(slo, 1.01 * least_s))
+    with pytest.raises(RequestError, match=why.format(told(0.99 * least_s))):
+        deadline(reserve=0.0).ask(0, 32, 100, params=params, **dict.fromkeys(slo, 0.99 * least_s))
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 500])

@@ -7,8 +7,14 @@ from statistics import median
 import pytest
 
 from penstock.core.errors import OverloadedError
+from penstock.core.types import SamplingParams
+from penstock.decide.scheduler.admission.again import Again
 from penstock.decide.scheduler.admission.deadline import Deadline
-from tests.decide.builders import CountedCosts, make_seq
+from penstock.decide.scheduler.costs import StepCosts
+from penstock.decide.scheduler.forecast import Forecast, Load
+from penstock.decide.scheduler.limits import Limits
+from penstock.decide.scheduler.promise import claim_of
+from tests.decide.builders import CountedCosts, SteadyTimer, make_seq
 from tests.decide.scheduler.test_admission import BUDGET, Play, deadline
 
 STEP_S = 0.01 + 0.001 * BUDGET
@@ -189,3 +195,16 @@ def test_a_refusal_in_front_of_a_long_queue_asks_for_few_prices():
     examined, play.costs.num_asked = play.costs.num_asked, 0
     assert play.ask(513, 32, 1, ttft_slo_s=1000.0)
     assert play.costs.num_asked > 300 and examined < 4 * play.costs.num_asked, (examined, play.costs.num_asked)
+
+
+def test_that_one_answer_is_borne_says_nothing_of_forty():
+    costs = StepCosts(SteadyTimer(0.01, 0.0005), 512, 64)
+
+    def claim(seq_id, num=1, **slo):
+        return claim_of(make_seq(seq_id, [1] * 600, 100, arrival_s=0.0, params=SamplingParams(n=num), **slo), costs)
+
+    behind = [claim(number, ttft_slo_s=3.0, tpot_slo_s=0.03) for number in range(4)]
+    load = Load(0.0, [], behind, Limits(64, 512), 100_000)
+    again = Again(behind, Forecast(costs, load, 0.0), load, None)
+    again._ahead = again.forecast
+    assert [again._bear(claim(9, num, ttft_slo_s=5.0), again.forecast.copied()) for num in (1, 40)] == [True, False]

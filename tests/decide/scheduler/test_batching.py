@@ -99,7 +99,13 @@ def test_continuous_needs_the_fewest_steps():
     assert steps["continuous"] < min(steps["static"], steps["dynamic"])
 
 
-@pytest.mark.parametrize("options", [Static.Options, Dynamic.Options])
-def test_a_batch_has_a_size(options):
-    with pytest.raises(UsageError, match="size must be 1 or more"):
-        options(size=0)
+@pytest.mark.parametrize(("text", "told"), [
+    ("static:size=0", "size must be from 1 to 1,000,000, not 0"),
+    ("dynamic:size=1000001", "size must be from 1 to 1,000,000, not 1,000,001"),
+    ("static:idle_ms=-1", "idle_ms must be from 0 to 86,400,000, not -1.0"),
+    ("dynamic:window_ms=1e300", r"window_ms must be from 0 to 86,400,000, not 1e\+300"),
+    ("static:idle_ms=inf", "idle_ms must be a finite number, such as 2 or 0.5, not 'inf'"),
+])
+def test_a_batch_that_no_one_could_wait_for_is_refused(text, told):
+    with pytest.raises(UsageError, match=rf"^batching mode [a-z]+: {told}$"):
+        TABLE.parse(text)

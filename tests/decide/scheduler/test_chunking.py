@@ -1,6 +1,7 @@
 import pytest
 
 from penstock.core.errors import UsageError
+from penstock.core.types import SamplingParams
 from penstock.decide.scheduler.chunking.contract import ChunkView
 from penstock.decide.scheduler.chunking.fixed import Fixed
 from penstock.decide.scheduler.chunking.slo import Slo
@@ -84,6 +85,42 @@ def test_an_answer_more_is_begun_where_all_can_bear_it():
     assert chunking().may_start(make_seq(20, range(8), tpot_slo_s=0.015), [answer(n) for n in range(4)], 0.0)
 
 
+def test_several_answers_are_begun_where_all_can_bear_them():
+    running = [answer(number, 0.02) for number in range(5)]  # bear five more: 20 ms for ten
+    for wish in ({"n": 5}, {"beam_width": 5}):
+        assert chunking().may_start(make_seq(20, range(8), params=SamplingParams(**wish)), running, 0.0)
+        assert not chunking().may_start(make_seq(20, range(8), params=SamplingParams(**wish)), [*running, answer(9)], 0.0)
+
+
+@pytest.mark.parametrize(("slo", "now"), [({"tpot_slo_s": 0.01}, 0.0), ({"e2e_slo_s": 0.5}, 1.0)])
+def test_an_answer_that_would_be_too_slow_even_alone_holds_up_nobody(slo, now):
+    beyond = make_seq(20, range(8), arrival_s=0.0, **slo)
+    assert chunking().may_start(beyond, [answer(0)], now)
+    assert not chunking().may_start(beyond, [answer(n, 0.02, first_s=now) for n in range(10)], now), "others can be helped"
+
+
+def test_who_brings_many_answers_puts_none_that_run_beyond_help():
+    """Six answers of 20 ms bear four more. That fewer than half of them and forty could not be kept is no matter of theirs."""
+    running = [answer(number, 0.02) for number in range(6)]
+    for num, begins in ((4, True), (5, False), (20, False), (40, False)):
+        assert chunking().may_start(make_seq(20, range(8), params=SamplingParams(n=num)), running, 0.0) is begins
+
+
+def test_several_answers_that_would_be_too_slow_even_alone_hold_up_nobody():
+    for wish, tpot_slo_s in ({}, 0.0115), ({"n": 8}, 0.019), ({"beam_width": 8}, 0.015):
+        beyond = make_seq(20, range(8), params=SamplingParams(**wish), tpot_slo_s=tpot_slo_s)
+        assert chunking(0.1).may_start(beyond, [answer(0)], 0.0)
+
+
+def test_an_answer_that_lost_its_blocks_comes_back_where_all_can_bear_what_it_still_needs():
+    """The last of its 50 tokens is due after 1.47 s; it has five, the next of them due after 150 ms."""
+    lost = answer(20, 0.03, num_output=5, num_new=50)
+    for now, most in ((0.1, 19), (0.2, 17), (0.9, 1)):  # 30 ms a token, 28 and 12.7: it is late, and waiting makes that no better
+        assert chunking().may_start(lost, [answer(number) for number in range(most)], now)
+        assert not chunking().may_start(lost, [answer(number) for number in range(most + 1)], now)
+    assert chunking().may_start(lost, [answer(number) for number in range(30)], 1.2), "beyond help"
+
+
 def test_the_reserve_is_a_share():
     with pytest.raises(UsageError, match="reserve must be from 0 to below 1, not 1"):
         Slo.Options(1.0)
@@ -113,3 +150,23 @@ def test_a_long_prompt_does_not_stall_answers_and_the_tokens_stay_the_same():
     fixed, tokens = play(Fixed())
     adapted, same = play(chunking())
     assert max(fixed) > 0.3 and max(adapted) < 0.05 and same == tokens
+
+
+def test_answers_that_lose_their_blocks_take_no_time_from_who_comes_in_their_place():
+    """Of two beams the second needs a block of the first, which waits for its token: it loses its own, and is computed in the same step."""
+    steady = StepCosts(SteadyTimer(0.5, 0.5), 3, 1)
+    rig = Rig(4, 2, max_num_seqs=1, budget=3, prefix_cache=False, pacing=Pacing(chunking=Slo(steady, Slo.Options(0)), costs=steady))
+    first, second = (make_seq(number, range(3), 5, held=True, arrival_s=0.0, tpot_slo_s=2.1) for number in range(2))
+    rig.scheduler.add(first)
+    rig.step()
+    second.tokens.append(7)
+    rig.scheduler.fork(0, second, 3)
+    rig.scheduler.append(0, 6)
+    for _ in range(2):
+        rig.step()
+    for seq in (first, second):
+        rig.scheduler.append(seq.seq_id, 5)
+    rig.step()
+    assert rig.kv.num_used == 4 and second.todo() == 1
+    plan, _ = rig.step()
+    assert [(planned.seq_id, planned.start, len(planned.tokens)) for planned in plan.seqs] == [(1, 0, 3)]

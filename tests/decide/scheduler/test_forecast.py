@@ -201,6 +201,19 @@ def test_several_answers_are_counted_until_they_are_forked():
     assert times[0] > 2.0 and times[1] < 0.3
 
 
+@pytest.mark.parametrize(("wish", "slo", "waits"), [
+    ({"n": 2}, {}, False), ({"n": 8}, {}, True), ({"beam_width": 8}, {}, True), ({"n": 2}, {"tpot_slo_s": 0.011}, True),
+    ({}, {"tpot_slo_s": 0.01}, False)])  # which it could not keep even alone
+def test_who_would_make_answers_too_slow_waits_for_them(wish, slo, waits):
+    """Steps of 10 ms and 0.5 ms a row: the one that runs bears three more, for its 100 tokens."""
+    prices, runs = costs(), make_seq(0, [1] * 8, 100, arrival_s=0.0, tpot_slo_s=0.012)
+    runs.tokens.append(1)
+    runs.num_computed, runs.first_token_s = 8, 0.0
+    claim = claim_of(make_seq(1, [1] * 8, 20, arrival_s=0.0, params=SamplingParams(**wish), **slo), prices)
+    first_s = Forecast(prices, Load(0.0, [runs], [claim], Limits(16, BUDGET), 9000), 0.0).first_tokens_s([claim])[0]
+    assert first_s > 1.0 if waits else first_s < 0.1
+
+
 def test_a_forecast_leaves_the_next_one_as_it_is():
     prices = costs()
     load = load_of(1, prices, 60)

@@ -2,6 +2,7 @@ from math import inf
 
 import pytest
 
+from penstock.core.types import SamplingParams
 from penstock.decide.scheduler.costs import StepCosts
 from penstock.decide.scheduler.promise import affords_s, claim_of, dues_s, first_due_s, has_objectives, num_left, tpot_s
 from tests.decide.builders import SteadyTimer, make_seq
@@ -51,6 +52,8 @@ def test_an_end_to_end_objective_becomes_both():
     assert tpot_s(asked, 1.5) == pytest.approx(0.05)
     assert first_due_s(seq(e2e_slo_s=1.0, ttft_slo_s=0.1), COSTS) == pytest.approx(1.1)
     assert tpot_s(seq(e2e_slo_s=1.0, tpot_slo_s=0.02), 1.5) == 0.02
+    several = seq(e2e_slo_s=1.0, params=SamplingParams(n=4))  # 14 ms for a token of each: 840 ms are spare
+    assert first_due_s(several, COSTS) == pytest.approx(1.0 + 0.02 + 0.84 / 2)
 
 
 def test_one_token_has_no_pace():

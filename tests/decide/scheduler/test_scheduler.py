@@ -276,6 +276,7 @@ def test_results_must_belong_to_the_plan():
     [
         (make_seq(0, []), "prompt", "the prompt is empty"),
         (make_seq(0, range(129), 1), "prompt", "129 tokens, but the KV cache holds 128"),
+        (make_seq(0, range(128), 1, held=True), "prompt", "128 tokens, but the KV cache holds 128, one of which a search needs"),
         (make_seq(0, range(100), 30), "max_tokens", "up to 29 new ones would"),
         (make_seq(0, range(100), 29, held=True), "max_tokens", "up to 28 new ones would"),
     ],

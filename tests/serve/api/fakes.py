@@ -278,11 +278,11 @@ def wait_for(condition: Callable[[], bool], seconds: float = 10.0) -> None:
         time.sleep(0.005)
 
 
-def send(server: Running, path: str, body: dict[str, Any], connection: socket.socket | None = None) -> socket.socket:
-    """A client that has sent its request and reads nothing yet."""
+def send(server: Running, path: str, body: dict[str, Any], connection: socket.socket | None = None, more: str = "") -> socket.socket:
+    """A client that has sent its request and reads nothing yet. `more`: headers, each with its line's end."""
     connection = connection or socket.create_connection((server.host, server.port), timeout=20)
     data = json.dumps(body).encode()
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n{more}\r\n"
     connection.sendall(head.encode() + data)
     return connection
 

@@ -28,6 +28,39 @@ def test_a_client_that_hangs_up_frees_what_it_held(server: Running, path: str, b
     wait_for(lambda: not server.desk.drain._stops)
 
 
+@pytest.mark.parametrize("more", ["", "Connection: Upgrade\r\nUpgrade: h2c\r\n"])
+@pytest.mark.parametrize("behind", [b"\r\n", b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n", b"POST /v1/compl"])
+def test_a_client_that_has_begun_its_next_request_may_hang_up(server: Running, behind: bytes, more: str) -> None:
+    """Of one that offers another protocol, as Java's client does, h11 has a state of its own."""
+    server.engine.hold.set()
+    connection = send(server, "/v1/completions", {"prompt": "x", "max_tokens": 200}, more=more)
+    wait_for(lambda: len(server.engine.active) == 1)
+    connection.sendall(behind)
+    (protocol,) = server.server.server_state.connections
+    wait_for(lambda: protocol.conn.trailing_data[0] == behind)
+    connection.close()
+    wait_for(lambda: len(server.engine.aborted) == 1)
+    assert not server.engine.active
+
+
+@pytest.mark.parametrize("other", ["h2c", "websocket"])
+def test_an_offer_of_another_protocol_is_passed_over_in_silence(server: Running, caplog: pytest.LogCaptureFixture, other: str) -> None:
+    with logged_by_uvicorn(caplog):
+        response = server.client.get("/health", headers={"Connection": "Upgrade", "Upgrade": other})
+    assert response.status_code == 200 and not caplog.messages
+
+
+@pytest.mark.parametrize("behind", [b"\r\n", b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"])
+def test_what_stands_behind_the_last_request_of_a_connection_is_nothing(server: Running, behind: bytes) -> None:
+    server.engine.hold.set()
+    connection = send(server, "/v1/completions", {"prompt": "x", "max_tokens": 2}, more="Connection: close\r\n")
+    wait_for(lambda: len(server.engine.active) == 1)
+    connection.sendall(behind)
+    assert server.client.get("/health").status_code == 200  # which has come behind it
+    server.engine.hold.clear()
+    assert b"".join(iter(lambda: connection.recv(1 << 15), b"")).startswith(b"HTTP/1.1 200")
+
+
 def test_a_client_that_hangs_up_in_the_middle_of_a_stream_ends_it(server: Running) -> None:
     server.engine.step_s = 0.002
     for _ in range(8):

@@ -2,6 +2,7 @@ import contextlib
 import errno
 import json
 import socket
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -198,13 +199,40 @@ def test_half_requests_hold_nobody_up(server: Running) -> None:
     wait_for(lambda: len(server.server.server_state.tasks) == 0)
 
 
-@pytest.mark.parametrize("data", [
-    b"\x00\x01\x02\r\n\r\n", b"GET /health HTTP/1.1\r\n\r\n", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n",
-    b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+@pytest.mark.parametrize(("data", "why"), [
+    (b"\x00\x01\x02\r\n\r\n", "illegal request line"), (b"GET /health HTTP/1.1\r\n\r\n", "Host"),
+    (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n", "Content-Length"),
+    (b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", "too long"),
+    (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nnone\r\n", "chunk"),
 ])
-def test_what_is_not_http_is_refused_in_the_apis_shape(server: Running, data: bytes) -> None:
+def test_what_is_not_http_is_refused_in_the_apis_shape_and_with_the_reason(server: Running, data: bytes, why: str) -> None:
     head, _, body = raw(server, data).partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 400") and json.loads(body)["error"]["code"] == "invalid_http"
+    error = json.loads(body)["error"]
+    assert head.startswith(b"HTTP/1.1 400") and error["code"] == "invalid_http" and why in error["message"]
+    assert b"\r\nx-request-id: " in head
+
+
+def test_of_what_is_not_http_no_more_is_told_than_can_be_read(server: Running) -> None:
+    answer = raw(server, b"GET /health HTTP/1.1\r\nHost: x\r\nA b: " + b"\xff" * 20_000 + b"\r\n\r\n")
+    assert b"illegal header line: bytearray(b'A b: " in answer and len(answer) < 1000
+
+
+GET, REFUSED = b"GET /health HTTP/1.1\r\nHost: x\r\n", b"POST /none HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n"
+
+
+@pytest.mark.parametrize(("pieces", "count"), [
+    ([b"\r\n\n\r\n" + GET + b"Connection: close\r\n\r\n"], 1),
+    ([b"\r", b"\n\r", b"\n", GET, b"Connection: close\r\n\r\n"], 1),
+    ([GET + b"\r\n\r\n" + GET + b"Connection: close\r\n\r\n"], 2),
+    ([REFUSED, b"body\r\n\r\n" + GET + b"Connection: close\r\n\r\n"], 2)])
+def test_empty_lines_ahead_of_a_request_are_nothing(server: Running, pieces: list[bytes], count: int) -> None:
+    """As of clients that end a body with one: RFC 9112, 2.2."""
+    with socket.create_connection((server.host, server.port), timeout=10) as connection:
+        for piece in pieces:
+            connection.sendall(piece)
+            time.sleep(0.05)
+        answer = b"".join(iter(lambda: connection.recv(1 << 15), b""))
+    assert answer.count(b"HTTP/1.1 ") == count and b" 400 " not in answer and answer.endswith(b'{"status":"ok"}')
 
 
 def test_unknown_paths_and_methods_have_the_apis_shape(server: Running) -> None:

@@ -1,5 +1,6 @@
 """Long requests are worked on beside the event loop, in time that grows with their length alone."""
 import asyncio
+import json
 import threading
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from penstock.core.errors import RequestError
 from penstock.serve.api import values
 from penstock.serve.api.calling import calling_of
+from penstock.serve.api.encoding import parts
 from penstock.serve.api.responses.transcript import transcribed
 from penstock.serve.api.slo import MAX_TEXT
 from penstock.serve.api.values import show
@@ -111,6 +113,22 @@ def test_objectives_are_a_short_text(http: httpx.Client) -> None:
     assert http.post("/v1/completions", json={**body, "slo": padded}).status_code == 200
     response = http.post("/v1/completions", json={**body, "slo": padded + " "})
     assert response.status_code == 400 and f"slo has {MAX_TEXT + 1} characters; at most {MAX_TEXT}" in response.json()["error"]["message"]
+
+
+TOKEN = {"token": "x", "logprob": -0.5, "bytes": [120]}
+
+
+@pytest.mark.parametrize("answer", [
+    {"object": "list", "data": [{"index": at, "embedding": [at + 0.5] * 3000} for at in range(40)], "usage": None},
+    {"choices": [{"index": 0, "logprobs": {"content": [{**TOKEN, "top_logprobs": [TOKEN] * 20}] * 500, "refusal": None}}]},
+    {"tokens": list(range(50_000)), "token_strs": ["\u00e9"] * 5000}, {str(number): [number] * 40 for number in range(400)}, [], {},
+    {1: {2: [0.5] * 900, None: [1] * 900}, False: 3, 0.5: 4},
+    {"a": [], "b": {}, "c": [[], {}, None, True], "d": "x" * 5000, "e": [{"f": [1] * 2000}]}])
+def test_no_long_part_of_an_answer_is_written_in_one_go(answer: Any) -> None:
+    """What is holds up all other threads."""
+    written = list(parts(answer))
+    assert "".join(written) == json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
+    assert max(part.count(",") for part in written) < 2000
 
 
 @pytest.mark.parametrize(("path", "body", "functions"), [

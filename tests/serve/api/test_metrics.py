@@ -63,7 +63,8 @@ def test_a_prompt_that_is_not_read_from_the_cache_was_not_looked_up(http: httpx.
 def test_answers_that_may_end_anywhere_are_counted(http: httpx.Client) -> None:
     before, usages = samples(http.get("/metrics").text), []
     for more in ({"max_tokens": 2}, {"max_tokens": None}, {"max_tokens": None, "ignore_eos": True}, {"max_tokens": None, "n": 2},
-                 {"max_tokens": 9, "stop": list("abcdefghijklmnopqrstuvwxyz ")}, {"max_tokens": 9, "n": 2, "temperature": 0}):
+                 {"max_tokens": 9, "stop": list("abcdefghijklmnopqrstuvwxyz ")}, {"max_tokens": 9, "n": 2, "temperature": 0},
+                 {"max_tokens": 9, "best_of": 3}, {"max_tokens": 9, "beam_width": 2, "temperature": 0}):
         reply = http.post("/v1/completions", json={"prompt": "the fox", **more})
         assert reply.status_code == 200
         usages.append(reply.json()["usage"]["completion_tokens"])

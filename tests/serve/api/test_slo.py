@@ -147,11 +147,18 @@ def test_a_file_of_keys_that_cannot_be_obeyed_is_refused(tmp_path: Path, told: s
     assert '"a"' not in str(raised.value)
 
 
-@pytest.mark.parametrize(("key", "why"), [("", "is empty"), (" sesame", "white space"), ("sesame\n", "white space")])
+@pytest.mark.parametrize(("key", "why"), [
+    ("", "is empty"), (" sesame", "white space"), ("sesame\n", "white space"), ("sesame\nopen", r"holds '\\n'"), ("a\0", r"holds '\\x00'")])
 def test_a_key_that_no_request_can_send_is_refused(key: str, why: str) -> None:
     with pytest.raises(UsageError, match=f"--api-key: the key .*{why}") as raised:
         read_keys(ServerConfig(api_key=key))
     assert "sesame" not in str(raised.value)
+
+
+@pytest.mark.parametrize("sent", [b"\xff\xfe", "s\u00e9same".encode("latin-1"), "s\u00e9same".encode()])
+def test_a_key_is_bytes_in_whatever_encoding(sent: bytes) -> None:
+    keys = read_keys(ServerConfig(api_key=sent.decode(errors="surrogateescape")))  # as Python reads arguments
+    assert keys.asker([(b"authorization", b"Bearer " + sent)]) is not None
 
 
 def test_wrong_options_are_refused_before_anything_is_served(tmp_path: Path) -> None:

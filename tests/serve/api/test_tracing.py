@@ -142,7 +142,17 @@ def test_an_answer_that_nobody_waits_for_is_cancelled(kept: Kept) -> None:
     run(kept, Scripted(*ANSWER), ASKED, most=1)
     span = kept.spans()["text_completion tiny"]
     assert span.attributes["error.type"] == "cancelled" and len(span.events) == 1
-    assert span.attributes["gen_ai.usage.output_tokens"] == 1
+    assert span.attributes["gen_ai.usage.output_tokens"] == 1 and len(kept.spans()) == 1, "nothing tells what it had waited for"
+
+
+def test_what_a_cancelled_answer_had_waited_for_is_told(kept: Kept) -> None:
+    run(kept, Scripted(replace(ANSWER[0], queued_s=0.001), *ANSWER[1:]), ASKED, most=1)
+    spans = kept.spans()
+    assert spans.keys() == {"text_completion tiny", "queue", "prefill", "decode"}
+    span, queue, prefill, decode = (spans[name] for name in ("text_completion tiny", "queue", "prefill", "decode"))
+    assert span.start_time == queue.start_time and queue.end_time == queue.start_time + 1_000_000 == prefill.start_time
+    assert abs(prefill.end_time - span.events[0].timestamp) <= 1000 and prefill.end_time == decode.start_time, "in floats of seconds"
+    assert decode.start_time <= decode.end_time <= span.end_time
 
 
 def test_an_answer_that_is_given_up_before_anybody_asks_for_it_is_cancelled(kept: Kept) -> None:
@@ -339,7 +349,7 @@ def test_traces_are_asked_for_by_option_or_variable() -> None:
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
-    with pytest.raises(UsageError, match=r"pip install 'penstock\[otel\]'"):
+    with pytest.raises(UsageError, match="pip install 'opentelemetry-sdk>=.*' 'opentelemetry-exporter-otlp-proto-http>="):
         open_tracing("http://x", {}, "tiny")
 
 

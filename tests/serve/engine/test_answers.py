@@ -91,14 +91,16 @@ def test_beam_search_returns_n_distinct_answers_in_falling_order(llm: LLM) -> No
                                     SamplingParams(beam_width=3, temperature=0, max_tokens=4, ignore_eos=True)])
 def test_a_first_token_has_its_time_from_the_step_that_chose_it(llm: LLM, params: SamplingParams) -> None:
     """A search tells of it, as of all others, at the end."""
-    engine, begun_s, ended_s, usage = llm._engine, llm._engine.clock.now(), [], None
+    engine, begun_s, ended_s, usage, queued_s = llm._engine, llm._engine.clock.now(), [], None, []
     engine.add(Request("r", tuple(llm.get_tokenizer().encode("abc")), params, arrival_s=begun_s))
     while usage is None:
         deltas = engine.step() or []
         ended_s.append(engine.clock.now() - begun_s)
         usage = next((delta.usage for _, delta in deltas if delta.usage is not None), None)
+        queued_s += [delta.queued_s for _, delta in deltas]
     assert usage.queued_s is not None and usage.prefilled_s is not None
     assert len(ended_s) == 4 and 0 <= usage.queued_s <= usage.prefilled_s <= ended_s[0]
+    assert queued_s == ([None] if params.beam_width else [usage.queued_s, None, None, None])
     free(llm)
 
 

@@ -290,7 +290,7 @@ def test_short_texts_are_enough_and_shorter_ones_are_refused(folder: Path, tmp_p
     """Beginnings are no longer than every other text."""
     lines = [f"{word} sees {other}" for word in "abcdefgh" for other in "stuvwxyz"]
     assert trained(folder, tmp_path, "medusa:heads=1", 2, texts=lines, held_out=lines).trained.tokens > 0
-    needed = "half of its paragraphs must have 4 tokens or more, and have at most 3"
+    needed = "half of its beginnings must have 4 tokens or more before their document ends, and have at most 3"
     with pytest.raises(UsageError, match=f"too little text: {needed}"):
         trained(folder, tmp_path, "medusa", 1, texts=["ab"] * 9)
     with pytest.raises(UsageError, match=f"too little text to measure on: {needed}"):
@@ -340,9 +340,16 @@ def test_a_file_that_cannot_be_written_leaves_nothing(
         raise error("no space left")
 
     monkeypatch.setattr(store, "save_file", full)
-    with pytest.raises(raised, match="cannot write .*medusa.safetensors: no space left" if raised is UsageError else ""):
+    with pytest.raises(raised, match="cannot write .*medusa.safetensors: no space left" if raised is UsageError else None):
         trained(folder, tmp_path, "medusa:heads=1", 1)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_became_a_file_is_refused(target: Target, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("")
+    heads, place = Medusa(MedusaOptions(heads=1), target, 0), store.Place(tmp_path / "out", "medusa", target.spec, "m")
+    with pytest.raises(UsageError, match="cannot write .*out/medusa.safetensors: .*Not a directory"):
+        store.write(place, heads.program, heads.parameters)
 
 
 def test_two_that_write_at_once_write_a_whole_file_each(target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from penstock.study.explain.figures import Figures
 from penstock.study.explain.observed import observed
 from penstock.study.explain.source import Evidence, case_of
 from penstock.study.explain.text import lines
-from penstock.study.explain.trust import LOST, at_once, trust_of
+from penstock.study.explain.trust import LOST, Trust, at_once, trust_of
 from penstock.study.measure.counters import growth, values_of
 from tests.study.explain import planted as module
 from tests.study.explain.planted import Load, Planted
@@ -46,6 +46,23 @@ def test_the_figure_that_counts_decides(model: Path, measure: str, times: dict[s
     assert trust_of(seen, present, False, measure).lost is None
     off = replace(present, **{name: factor * getattr(present, name) for name, factor in times.items()})
     assert (trust_of(seen, off, False, measure).lost is not None) is lost
+
+
+@pytest.mark.parametrize(("aims", "lost"), [(["ttft_s"], True), (["tpot_s", "itl_s"], False), ([], False)])
+def test_of_goodput_that_was_not_measured_the_times_of_the_objectives_decide(model: Path, aims: list[str], lost: bool) -> None:
+    load, options = PLANTED["queueing"]
+    _, found = explained(model, load, only="speculation", **options)
+    seen = found.case.seen
+    off = replace(found.present, ttft_s=2.0 * (seen.ttft_s or 0.0))
+    told = trust_of(seen, off, False, "good_tokens_per_s", aims).lost
+    assert seen.kept_share is None and (told is not None) is lost and (told is None or "ms of TTFT" in told)
+    kept = replace(seen, kept_share=found.present.good_tokens_per_s / seen.output_tokens_per_s)
+    assert trust_of(kept, off, False, "good_tokens_per_s", aims).lost is None
+
+
+def test_a_long_time_is_told_in_whole_seconds() -> None:
+    assert Trust(552, 1895, 1054.2, {}, ()).told.startswith("552 requests and 1,895 steps in 1,054 s;")
+    assert Trust(1, 2, 3.024, {}, ()).told.startswith("1 request and 2 steps in 3.02 s;")
 
 
 def test_a_queue_that_grows_and_is_worked_off_is_not_taken_for_several_answers(model: Path) -> None:

@@ -132,6 +132,22 @@ def test_a_rate_at_which_nothing_came_breaks_nothing() -> None:
     assert found.best is not None and found.best.rate == 30 and 15 not in [probe.rate for probe in found.probes]
 
 
+def test_a_rate_at_which_nothing_came_is_not_taken_for_one_that_was_kept() -> None:
+    """All rates up to 15 are good, and chance has nobody come at 15 the first time."""
+    tried: list[float] = []
+
+    async def attempt(rate: float, number: int) -> Any:
+        tried.append(rate)
+        came = 0 if rate == 15 and tried.count(rate) == 1 else 9
+        goodput = SimpleNamespace(kept=SimpleNamespace(value=1.0 if rate <= 15 else 0.5)) if came else None
+        return SimpleNamespace(ended_early=False, came_per_s=rate, sent_share=1.0, figures=SimpleNamespace(
+            goodput=goodput, counts=SimpleNamespace(sent=came, measured=came)))
+
+    found = asyncio.run(find(attempt, 10, 0.9))
+    assert found.best is not None and found.best.rate == 15 and tried[:4] == [10, 20, 15, 15]
+    assert min(probe.rate for probe in found.probes if probe.kept < 0.9) <= 15 * (1 + TOLERANCE)
+
+
 @pytest.mark.parametrize(("broken", "best", "stopped"), [
     (99, 20, "the search ended at 40 requests/s: none of 200 requests was due after the warm-up"), (20, 18.75, None)])
 def test_a_search_ends_where_all_requests_come_within_the_warm_up(broken: float, best: float, stopped: str | None) -> None:

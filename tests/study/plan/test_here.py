@@ -54,7 +54,15 @@ def test_it_is_planned_with_the_threads_that_an_engine_would_have(monkeypatch: p
     asked: list[int | None] = []
     monkeypatch.setattr(here, "measured_limits", lambda device, threads=None: asked.append(threads) or MACHINE)
     spec, share = model_of("brook").spec, build.caps_of(EngineConfig()).least_share
-    assert tpot_s() > 0 and asked == [None, threads_of(EngineConfig(), spec, share, look())[0]]
+    assert tpot_s() > 0 and asked == [None, threads_of(EngineConfig(), spec, share, look())[0], None]
+
+
+def test_limits_in_doubt_are_told_where_a_row_rests_on_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(here, "measured_limits", lambda device, threads=None: replace(MACHINE, doubts=("others ran", "and more")))
+    asked = Request(model="brook", hardware="here,l4", batch=1, simulate=False)
+    (told,) = plan(asked).doubts
+    assert "rows of here" in told and "are in doubt: others ran; measure again with `penstock limits --fresh`" in told
+    assert not plan(replace(asked, hardware="l4")).doubts
 
 
 @pytest.mark.parametrize(("quant", "form", "dtype"), [

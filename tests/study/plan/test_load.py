@@ -87,7 +87,8 @@ def test_without_a_trace_lengths_are_given_or_usual() -> None:
 
 @pytest.mark.parametrize(("asked", "said"), [
     (Asked(batch=0), "--batch"), (Asked(input=0), "--input"), (Asked(output=-1), "--output"), (Asked(rate=0.0), "--rate"),
-    (Asked(rate=float("nan")), "--rate"), (Asked(rate=1e-9), "at least 1e-06, not 1e-09"), (Asked(batch=1, rate=1.0), "--batch")])
+    (Asked(rate=float("nan")), "--rate"), (Asked(rate=1e-9), "at least 1e-06, not 1e-09"), (Asked(batch=1, rate=1.0), "--batch"),
+    (Asked(batch=10**20), "--batch must be at most 1,000,000,000,000,000"), (Asked(input=10**400), "--input must be at most")])
 def test_what_makes_no_load_is_refused(asked: Asked, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         load_of(asked)

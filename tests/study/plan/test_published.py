@@ -114,6 +114,14 @@ def test_mlperf_inference_4_1(ask: Ask, part: str, ranks: int, tokens_per_s: flo
     assert row.output_tokens_per_s == pytest.approx(tokens_per_s, rel=0.15)
 
 
+@pytest.mark.parametrize(("part", "ranks", "tokens_per_s"), [(H200, 1, 34888.1 / 8), (MI300X, 1, 27803.9 / 8), (H100, 2, 62351.6 / 8)])
+def test_mlperf_inference_5_1(ask: Ask, part: str, ranks: int, tokens_per_s: float) -> None:
+    """github.com/mlcommons/inference_results_v5.1, summary_results.json: as above, of eight and, H100, sixteen, taken as eight pairs.
+    Within 20 %."""
+    row = steady(ask, "llama-2-70b", part, "fp8", ranks, input=294, output=294, kv_dtype=("fp8",))
+    assert row.output_tokens_per_s == pytest.approx(tokens_per_s, rel=0.2)
+
+
 SQUARE = ((128, 128), (128, 2048), (2048, 128), (2048, 2048))
 
 

@@ -270,7 +270,7 @@ def test_prices_are_for_all_or_for_some(ask: Ask) -> None:
     ({"hardware": "abacus"}, "h100-sxm"), ({"hardware": None}, "--hardware"), ({"hardware": " , "}, "--hardware is missing"),
     ({"quant": ("int3",)}, "int3"), ({"kv_dtype": ("int3",)}, "int3"), ({"dtype": "float8"}, "bfloat16"),
     ({"tensor_parallel": "3"}, "64 heads"), ({"tensor_parallel": "x"}, "--tensor-parallel"), ({"pipeline_parallel": "81"}, "80 layers"),
-    ({"max_devices": 0}, "--max-devices"), ({"chunk": "0"}, "--chunk"),
+    ({"max_devices": 0}, "--max-devices"), ({"chunk": "0"}, "--chunk"), ({"chunk": "1" * 5000}, "--chunk: numbers"),
     ({"max_devices": 2, "tensor_parallel": "4"}, "there are 2 of h100-sxm, and 4 are asked for"),
     ({"slo": "ttft=fast"}, "ttft"), ({"slo": "itl=5ms"}, "itl"), ({"what_if": "speed=2"}, "speed"), ({"what_if": "speed"}, "key=value"),
     ({"what_if": ""}, "--what-if names no figure"), ({"what_if": ","}, "--what-if names no figure"),

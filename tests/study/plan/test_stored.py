@@ -72,6 +72,9 @@ def stored(model: Model, quant: str = "stored") -> Stored:
     ("llama-3.1-8b", INT8, 5.00 + 4.08),  # neuralmagic/Meta-Llama-3.1-8B-Instruct-quantized.w8a8
     ("llama-3.1-8b", compressed("int", "channel", rows=False), 5.00 + 4.08),  # the same in w8a16
     ("llama-3.1-8b", FP8, 5.00 + 4.08),  # neuralmagic/Meta-Llama-3.1-8B-Instruct-FP8
+    ("llama-2-13b", AWQ, 7.25),  # TheBloke/Llama-2-13B-AWQ
+    ("mixtral-8x7b", {**AWQ, "modules_to_not_convert": ["gate"]}, 9.97 + 9.98 + 4.70),  # TheBloke/Mixtral-8x7B-Instruct-v0.1-AWQ
+    ("qwen2.5-32b", compressed("float", "channel"), 5.00 + 2 * 4.91 + 4 * 4.88),  # nm-testing/QwQ-32B-FP8-dynamic
     ("llama-3.1-70b", NF4, 7.00 + 6.90 + 6.94 + 6.94 + 6.99 + 4.75),  # unsloth/Meta-Llama-3.1-70B-Instruct-bnb-4bit
 ])
 def test_published_sizes(name: str, config: Config, gigabytes: float) -> None:

@@ -3,20 +3,20 @@ import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil, prod
+from math import ceil
 from typing import Any
 
 import numpy as np
 
 from penstock.compute.backends.contract import MOST_SPARE, Batch, KVLayout, Outputs
-from penstock.compute.backends.cpu.layout import PANEL, matrix_layout, padded, places, row_bytes, width
+from penstock.compute.backends.cpu.layout import matrix_layout, padded, places, row_bytes, width
 from penstock.compute.backends.cpu.lower import lower
-from penstock.compute.backends.cpu.packer import Packer
+from penstock.compute.backends.cpu.packer import Packer, held_bytes
 from penstock.compute.backends.cpu.sampling import NativeSampling
 from penstock.compute.backends.packed import PackedCache
 from penstock.compute.native import native_module
 from penstock.compute.ops import check_served, unserved
-from penstock.compute.program import KVSpec, Program, WeightSpec
+from penstock.compute.program import KVSpec, Program
 from penstock.compute.steptime import ROUNDED, product_form
 from penstock.compute.weight import Coded, Form, Given, most_coded
 from penstock.core.errors import UsageError
@@ -87,10 +87,8 @@ class Cpu:
             devices=("cpu",), dtypes=("bfloat16", "float32", "float16"), quant_schemes=("none", "int8", "int4"), kv_formats=("auto",),
             buffers=("hidden",), tree_masks=True, least_share=LEAST_SHARE)
 
-    def held_bytes(self, weight: WeightSpec, form: Form) -> int:
-        if len(weight.shape) == 1 or weight.bias:
-            return prod(weight.shape[:-1]) * -(-weight.shape[-1] // PANEL) * PANEL * 4
-        return matrix_layout(weight, form, self._weights_dtype, gated=False).num_bytes
+    def held_bytes(self, program: Program, forms: Mapping[str, Form]) -> dict[str, int]:
+        return held_bytes(program, forms, self._weights_dtype)
 
     def kv_token_bytes(self, kv: KVSpec) -> int:
         """What keys and values are both made of is not kept here."""

@@ -1,6 +1,7 @@
 """Where buffers and weights of a lowered program lie: places that buffers share in turn, and the layout of packed matrices."""
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -156,6 +157,12 @@ def spread_bias(bias: Array, gated: bool) -> Array:
     padded = np.zeros((2, -(-half // step) * step), dtype=np.float32)
     padded[:, :half] = bias.reshape(2, half)
     return np.ascontiguousarray(padded.reshape(2, -1, step).swapaxes(0, 1)).reshape(-1)
+
+
+def vector_bytes(shape: Sequence[int], gated: bool) -> int:
+    """What a vector, or stacked biases, take as the native module has them: whole panels, those of gates and ups as `spread_bias`."""
+    size = 2 * -(-(shape[-1] // 2) // (PANEL // 2)) * (PANEL // 2) if gated else shape[-1]
+    return prod(shape[:-1]) * -(-size // PANEL) * PANEL * 4
 
 
 def whole_panels(vector: Array) -> Array:

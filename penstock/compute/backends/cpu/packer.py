@@ -1,13 +1,15 @@
 """Brings the weights of a lowered program into a native model: each matrix packed piece by piece as it comes, each vector as float32."""
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from penstock.compute.backends.cpu.layout import MatrixLayout, matrix_layout, raw, spread_bias
-from penstock.compute.backends.cpu.lower import Native
+from penstock.compute.backends.cpu.layout import MatrixLayout, matrix_layout, raw, spread_bias, vector_bytes
+from penstock.compute.backends.cpu.lower import Native, lower
 from penstock.compute.backends.packed import PackedCache
+from penstock.compute.ops import unserved
 from penstock.compute.program import Program
 from penstock.compute.quant.codes import Codes
 from penstock.compute.weight import Form, Given, weight_of
@@ -22,11 +24,11 @@ class Packer:
         """Makes room for all matrices; `dtype`: of those that come as numbers. Raises KeyError when a weight is missing."""
         self._model = model
         self._program = program
-        names = dict.fromkeys(name for native in natives for name in native.weights.values())
-        self._weights = {name: weight_of(weights[name], program.weights[name].shape) for name in names}
+        used = uses(natives)
+        self._weights = {name: weight_of(weights[name], program.weights[name].shape) for name in dict.fromkeys(each.name for each in used)}
         self.layouts = {
-            (name, gated): matrix_layout(program.weights[name], self._weights[name].form, dtype, gated)
-            for name, gated in matrices_of(natives)}
+            (each.name, each.gated): matrix_layout(program.weights[each.name], self._weights[each.name].form, dtype, each.gated)
+            for each in used if each.is_matrix}
         self._num_bytes = sum(layout.reserved_bytes for layout in self.layouts.values())
         model.reserve(self._num_bytes)
         self._matrices: dict[tuple[str, bool], int] = {key: model.add_matrix(layout.fields()) for key, layout in self.layouts.items()}
@@ -71,11 +73,9 @@ class Packer:
         out = native.buffers.get("out")
         shape = self._program.buffers.get(out, ("T",)) if out is not None else ("T",)
         found["by_logits"] = shape[0] == "L"
-        for role, name in native.weights.items():
-            if role.startswith("matrix"):
-                found[role] = self._matrices[name, native.gated and role == "matrix"]
-            else:
-                found[role] = self._vector(name, native.gated and role == "bias")
+        for role in native.weights:
+            use = use_of(native, role)
+            found[role] = self._matrices[use.name, use.gated] if use.is_matrix else self._vector(use.name, use.gated)
         if native.inv_freq is not None:
             found["rope_table"] = self._rope_table(native.inv_freq)
         return found | native.fields
@@ -102,11 +102,33 @@ class Packer:
         self._model.pack_codes(number, place, codes, scales, mins, tuple(multiplied))
 
 
-def matrices_of(natives: Sequence[Native]) -> list[tuple[str, bool]]:
-    """(weight, whether its rows are gate and up) of each matrix, in the order in which they are first used."""
-    return list(dict.fromkeys(
-        (name, native.gated and role == "matrix")
-        for native in natives for role, name in native.weights.items() if role.startswith("matrix")))
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How an operation reads a weight. `gated`: its rows are gate and up."""
+
+    name: str
+    is_matrix: bool
+    gated: bool
+
+
+def use_of(native: Native, role: str) -> Use:
+    return Use(native.weights[role], role.startswith("matrix"), native.gated and role in ("matrix", "bias"))
+
+
+def uses(natives: Sequence[Native]) -> list[Use]:
+    """Each once, in the order in which they first come."""
+    return list(dict.fromkeys(use_of(native, role) for native in natives for role in native.weights))
+
+
+def held_bytes(program: Program, forms: Mapping[str, Form], dtype: str) -> dict[str, int]:
+    """What each weight takes as it is packed for all that read it; for a program that no backend computes, as if none were gated."""
+    found = dict.fromkeys(program.weights, 0)
+    plain = [Use(name, len(weight.shape) > 1 and not weight.bias, False) for name, weight in program.weights.items()]
+    for use in plain if unserved(program) else uses(lower(program)):
+        weight = program.weights[use.name]
+        found[use.name] += (matrix_layout(weight, forms[use.name], dtype, use.gated).num_bytes if use.is_matrix
+                            else vector_bytes(weight.shape, use.gated))
+    return found
 
 
 def cuts(layout: MatrixLayout, rows: int, at: int, count: int) -> Iterator[tuple[int, int, list[int]]]:

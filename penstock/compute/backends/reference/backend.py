@@ -14,7 +14,7 @@ from penstock.compute.backends.reference import attention, kernels
 from penstock.compute.backends.reference.arrays import Arrays, make_arrays
 from penstock.compute.backends.reference.kernels import Experts
 from penstock.compute.ops import OPS, check_served
-from penstock.compute.program import KVSpec, Op, Program, WeightSpec
+from penstock.compute.program import KVSpec, Op, Program
 from penstock.compute.quant.codes import Coding
 from penstock.compute.weight import Coded, Form, Given, most_coded, weight_of
 from penstock.core.hardware import COMPUTE_TYPES
@@ -87,8 +87,8 @@ class Reference:
         self.dtype = self.arrays.dtype  # computed in, and what the KV cache holds
         self._fused = dict(fused or {})
 
-    def held_bytes(self, weight: WeightSpec, form: Form) -> int:
-        return math.prod(weight.shape) * self.arrays.itemsize
+    def held_bytes(self, program: Program, forms: Mapping[str, Form]) -> dict[str, int]:
+        return {name: math.prod(weight.shape) * self.arrays.itemsize for name, weight in program.weights.items()}
 
     def kv_token_bytes(self, kv: KVSpec) -> int:
         return kv.num_layers * kv.values_per_token * self.arrays.itemsize

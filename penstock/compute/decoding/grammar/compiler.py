@@ -124,10 +124,10 @@ class Compiler:
             raise RequestError(f"it is too complex to be followed{f': {reason}' if is_limit else ''}", FIELD, code=TOO_COMPLEX)
         if body.places:
             _ = self.vocabulary.spelled  # made here, because no step waits for this thread
-        if not self.vocabulary.has_text(start):
+        if not (opening := self.vocabulary.opening(start)):
             raise RequestError("nothing but an empty answer is possible" if start.is_accepting() else "no answer is possible", FIELD)
         make = (lambda: self.vocabulary.matcher(grammar)[0]) if seconds <= MOST_S else None
-        return Compiled(wanted, len(grammar), body, make, start)
+        return Compiled(wanted, len(grammar), body, make, start, opening)
 
     def _first(self, compiled: Compiled) -> Compiled:
         """The one that all requests for this grammar share: this one, unless another thread was faster."""

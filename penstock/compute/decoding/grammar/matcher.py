@@ -3,15 +3,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from penstock.compute.arrays import Array
 from penstock.compute.decoding.grammar.ahead import MAX_FORCED, Ahead
-from penstock.compute.decoding.grammar.compiled import Compiled, is_spent
+from penstock.compute.decoding.grammar.compiled import Compiled
 from penstock.compute.decoding.grammar.differ import Differ
 from penstock.compute.decoding.grammar.odds import Odds
 from penstock.compute.decoding.grammar.vocabulary import MOST_S, Vocabulary
 from penstock.compute.decoding.grammar.written import Forcing
 from penstock.core.types import SamplingParams
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
 
 EVERYTHING = 0xFFFFFFFF  # a mask word that allows all of its 32 tokens
 SLOW_S = 0.002  # thread time of a mask, above which nothing is drafted for the sequence: each draft would cost as much again
@@ -117,14 +121,18 @@ class Matcher:
         walk.back()
 
     def _fill(self, mask: Array, drafts: Sequence[int] = ()) -> bool:
-        """Whether the mask was found. `drafts`: those behind which the matcher stands."""
+        """Whether the mask was found. `drafts`: those behind which the matcher stands. A mask that a lexer was spent on may be found all
+        the same, and lack tokens."""
         began = time.thread_time()
-        is_found = self._write(mask) or (self._renew(drafts) and self._write(mask))
-        if not is_found and drafts:
-            self._mend(drafts)
+        is_found = self._write(mask)
+        if self._renew(drafts):
+            began = time.thread_time()
+            is_found = self._write(mask)
         if self._differ is not None:
             self._differ.strike(mask, drafts)
         seconds = time.thread_time() - began
+        if not is_found and drafts:
+            self._mend(drafts)
         self.slow = seconds > SLOW_S
         if seconds > MOST_S or not is_found:
             self._overdue += ((tuple(drafts), not is_found),)
@@ -208,17 +216,21 @@ class Matcher:
             self._matcher.rollback(num_drafts)
 
     def _renew(self, drafts: Sequence[int] = ()) -> bool:
-        """If the lexer is spent: begins a new one. Whether it did, so that what failed may succeed."""
-        number = self._lexer
-        if is_spent(self._matcher):
-            self._mend(drafts)
-        return self._lexer != number
+        """If the lexer is spent: goes on with a new one. Whether it does, so that what failed may succeed."""
+        begun = self._compiled.renewed(self._lexer)
+        if begun is not None:
+            self._go_on(begun, drafts)
+        return begun is not None
 
     def _mend(self, drafts: Sequence[int] = ()) -> None:
-        """Replaces a matcher in an error, which llguidance never leaves, by a new one behind the same tokens and drafts."""
+        """Replaces a matcher in an error, which llguidance never leaves."""
         if self._matcher.is_error():
-            self._matcher, self._lexer = self._compiled.begin_after(self._matcher, self._lexer)
-            self._matcher.try_consume_tokens([*self._taken, *drafts])
+            self._go_on(self._compiled.renewed(self._lexer) or self._compiled.begin(), drafts)
+
+    def _go_on(self, begun: tuple[LLMatcher, int], drafts: Sequence[int]) -> None:
+        """With a matcher at the start, behind the same tokens and drafts."""
+        self._matcher, self._lexer = begun
+        self._matcher.try_consume_tokens([*self._taken, *drafts])
 
 
 class _Walk:

@@ -53,9 +53,18 @@ class Vocabulary:
 
         return deeply(timed)
 
-    def has_text(self, matcher: LLMatcher) -> bool:
-        """Whether any token except an end token may come next."""
-        return bool(int.from_bytes(matcher.deep_copy().compute_bitmask(), "little") & ~self._end_bits)
+    def opening(self, start: LLMatcher) -> list[int]:
+        """Up to two tokens that may come one after the other at the start, and are no ends."""
+        matcher = start.deep_copy()
+        tokens: list[int] = []
+        while len(tokens) < 2 and (allowed := int.from_bytes(matcher.compute_bitmask(), "little") & ~self._end_bits):
+            token = lowest(allowed)
+            is_taken = matcher.consume_token(token)
+            if is_taken or not tokens:
+                tokens.append(token)
+            if not is_taken or matcher.is_stopped():
+                break
+        return tokens
 
     def trouble(self, start: LLMatcher) -> str:
         """Tries a grammar on the first few tokens of an answer. Returns an error message if it is too complex or too slow, else ""."""
@@ -70,7 +79,7 @@ class Vocabulary:
                 break
             if not tokens:
                 shown = allowed & ~self._blank_bits or allowed
-                tokens = [(shown & -shown).bit_length() - 1]
+                tokens = [lowest(shown)]
             trial.try_consume_tokens(tokens)
             if trial.is_stopped():
                 break
@@ -194,6 +203,11 @@ class Spelling:
             else:
                 return ids  # no token spells this byte: stop here
         return ids
+
+
+def lowest(bits: int) -> int:
+    """The place of the lowest bit."""
+    return (bits & -bits).bit_length() - 1
 
 
 def beginning(data: bytes) -> bytes:

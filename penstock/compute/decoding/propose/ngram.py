@@ -1,7 +1,7 @@
 """Prompt lookup (Saxena 2023; inference with reference, Yang et al. 2023, arXiv:2304.04487): finds the latest earlier occurrence of the
-sequence's last `n` tokens, or of fewer down to `least`, in its own prompt and output, and drafts the tokens that followed it. Runs no
-model; costs a hash lookup per length. Where only sure drafts are wanted, shorter matches than `n` do not count. Helps where the output
-copies from its context: edits, quotes, extraction, code."""
+sequence's last `n` tokens (64 at most), or of fewer down to `least`, in its own prompt and output, and drafts the tokens that followed it.
+Runs no model; costs a hash lookup per length. Where only sure drafts are wanted, shorter matches than `n` do not count. Helps where the
+output copies from its context: edits, quotes, extraction, code."""
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +10,8 @@ from penstock.compute.decoding.propose.runs import best_runs
 from penstock.core.errors import UsageError
 from penstock.core.needs import Needs
 from penstock.core.registry import check_ranges
+
+MAX_RUN = 64  # tokens: each length has a table of every place in the text, and copied text is known by far fewer
 
 
 class Ngram:
@@ -23,7 +25,7 @@ class Ngram:
 
     def __init__(self, options: Options, host: Host | None = None) -> None:
         """Raises UsageError for options out of range, and for least > n."""
-        check_ranges("ngram", options, n=(1, MAX_DRAFTS), least=(1, MAX_DRAFTS), k=(1, MAX_DRAFTS))
+        check_ranges("ngram", options, n=(1, MAX_RUN), least=(1, MAX_RUN), k=(1, MAX_DRAFTS))
         if options.least > options.n:
             raise UsageError(f"ngram: least must be at most n, not {options.least} with n={options.n}")
         self._max_drafts = options.k

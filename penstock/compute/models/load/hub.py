@@ -75,8 +75,8 @@ class Source:
 
 
 def fetch_config(model: str, revision: str | None = None) -> Source:
-    """Finds the model and its config.json, and downloads nothing else but, where a config that was not here before says nothing of
-    quantization, NVIDIA's file of that. `revision`: a branch, tag or commit of a hub repository.
+    """Finds the model and its config.json, and downloads nothing else but NVIDIA's file of quantization, ahead of a config that was not
+    here before: one that is here without it says that there is none. `revision`: a branch, tag or commit of a hub repository.
 
     Raises ModelError when there is no such model, when it cannot be had (offline, gated), or when its config is missing or broken.
     """
@@ -93,11 +93,11 @@ def fetch_config(model: str, revision: str | None = None) -> Source:
         near = _nearest(model)
         hint = f"did you mean {' or '.join(near)}?" if near else f"bundled models are {' and '.join(BUNDLED)}"
         raise NoModelError(f"there is no folder {model!r}, and it is not a name of the hub either, such as 'owner/model'; {hint}")
-    downloaded, fresh = _download(model, CONFIG, revision)
+    downloaded, fresh = _download_config(model, revision)
     path = Path(downloaded)
     source = Source(model, path.parent, read_object(path), model, path.parent.name)
     if fresh and not tells_quantization(source.config):
-        _download_if_there(source, QUANT_BESIDE)
+        _download_if_there(source, QUANT_BESIDE)  # is here by now, unless the branch has moved meanwhile
     return _with_dtype(replace(source, config=beside(path.parent, dict(source.config))))
 
 
@@ -196,30 +196,42 @@ def _download_if_there(source: Source, name: str) -> Path | None:
     if cached is not None:
         return Path(cached) if isinstance(cached, str) else None  # else: a mark that the repository has none
     try:
-        return Path(_file(repo, name, source.commit))
+        path = _file_if_there(repo, name, source.commit)
     except errors.LocalEntryNotFoundError:
         if constants.HF_HUB_OFFLINE:
             return None
         raise ModelError(f"{name} of {_at(repo, source.commit)} {_unreachable()}") from None
-    except errors.EntryNotFoundError:
-        return None
+    return None if path is None else Path(path)
 
 
-def _download(repo: str, name: str, revision: str | None) -> tuple[str, bool]:
-    """The path of a file in the cache, and whether it came only now. Raises ModelError."""
+def _download_config(repo: str, revision: str | None) -> tuple[str, bool]:
+    """The path of config.json in the cache, and whether it came only now. Raises ModelError."""
     from huggingface_hub import constants
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     try:
         with _told(repo, revision):
-            uncached = _cached(repo, name, revision) is None
-        if uncached:
+            fresh = _cached(repo, CONFIG, revision) is None and not constants.HF_HUB_OFFLINE
+        if fresh:
             _check_reachable(repo, revision)
-        return _file(repo, name, revision), uncached and not constants.HF_HUB_OFFLINE
+            _file_if_there(repo, QUANT_BESIDE, revision)
+        return _file(repo, CONFIG, revision), fresh
     except LocalEntryNotFoundError:
         raise ModelError(f"{_at(repo, revision)} {_unreachable()}") from None
     except EntryNotFoundError:
-        raise ModelError(f"{_at(repo, revision)} on the hub has no {name}, which says what the model is") from None
+        raise ModelError(f"{_at(repo, revision)} on the hub has no {CONFIG}, which says what the model is") from None
+
+
+def _file_if_there(repo: str, name: str, revision: str | None) -> str | None:
+    """As `_file`; None where the repository has no such file. Raises LocalEntryNotFoundError where that cannot be told."""
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    try:
+        return _file(repo, name, revision)
+    except LocalEntryNotFoundError:
+        raise
+    except EntryNotFoundError:
+        return None
 
 
 def _file(repo: str, name: str, revision: str | None) -> str:

@@ -5,6 +5,7 @@ Wherry, 1994) bounds the protected segment by size; this one by time since the l
 """
 from dataclasses import dataclass
 
+from penstock.core.registry import check_ranges
 from penstock.decide.kv.radix import Node
 
 
@@ -13,6 +14,9 @@ class Slru:
     class Options:
         uses: int = 2  # sequences that must have used a block before it is protected
         protect_s: float = 600.0  # unused for so long, a protected block is on probation again
+
+        def __post_init__(self) -> None:
+            check_ranges("eviction policy slru", self, uses=(1, 1_000_000), protect_s=(0, 1_000_000_000))
 
     def __init__(self, options: Options | None = None) -> None:
         self._options = options or self.Options()

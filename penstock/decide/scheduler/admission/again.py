@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.decide.scheduler.forecast import Forecast, Load
 from penstock.decide.scheduler.live import Live
-from penstock.decide.scheduler.promise import Claim
+from penstock.decide.scheduler.promise import Claim, num_answers
 from penstock.decide.scheduler.queue import Key
 
 TRIES, LONGER = 40, 1.2  # moments, and how much later each is than the one before it, at least
@@ -115,7 +115,8 @@ class Again:
     def _bear(self, claim: Claim, begins: Forecast) -> bool:
         """Whether those who are not served yet are in time behind it, or one of them goes who takes more."""
         behind = self.others[self._num + len(self._begun) :]
-        borne = self._borne.setdefault((self._ahead, begins.now, claim.seq.tpot_slo_s, claim.seq.e2e_slo_s), [])
+        seq = claim.seq
+        borne = self._borne.setdefault((self._ahead, begins.now, num_answers(seq), seq.tpot_slo_s, seq.e2e_slo_s), [])
         if all(each.due_s == inf for each in behind) or any(
                 left >= claim.num_left and more >= claim.num_more for left, more in borne):
             return True

@@ -23,7 +23,7 @@ from penstock.decide.scheduler.costs import StepCosts
 from penstock.decide.scheduler.firsts import Firsts
 from penstock.decide.scheduler.forecast import Forecast
 from penstock.decide.scheduler.live import Live
-from penstock.decide.scheduler.promise import Claim, is_due_by_e2e
+from penstock.decide.scheduler.promise import Claim, is_due_by_e2e, num_answers
 
 T = TypeVar("T")
 LATE = ("refuse", "defer")
@@ -123,20 +123,23 @@ class Deadline:
         seq, planned = claim.seq, 1 - self._reserve
         delay_s = self._delay_s
         first_s, allowed_s = (delay_s + claim.prompt_s) / planned, claim.due_s - seq.arrival_s
-        step_s, more = self._costs.step_s(1, seq.max_len) / planned, seq.max_len - seq.num_prompt - 1
+        num, more = num_answers(seq), seq.max_len - seq.num_prompt - 1
+        step_s = self._costs.step_s(num, seq.max_len) / planned
         if seq.e2e_slo_s is not None:
             ends_s = first_s + step_s * more
             if is_due_by_e2e(seq, claim.due_s):  # a first token may come half as much later as the end
                 ends_s = max(ends_s, seq.e2e_slo_s + 2 * (first_s - allowed_s))
             if ends_s > seq.e2e_slo_s:
-                answer = f"an answer of {more + 1:,} tokens" if more > 0 else "a single token"
-                raise unattainable(f"an end within {told(seq.e2e_slo_s)}, but even alone {answer} takes {told(ends_s)}, reserve included")
+                tokens = f"{more + 1:,} tokens" if more > 0 else "a single token"
+                answer = f"{num} answers of {tokens} take" if num > 1 else f"an answer of {tokens} takes" if more > 0 else f"{tokens} takes"
+                raise unattainable(f"an end within {told(seq.e2e_slo_s)}, but even alone {answer} {told(ends_s)}, reserve included")
         if first_s > allowed_s:
             begun = f"begins after {told(delay_s)} and then" if delay_s else "alone"
             raise unattainable(
                 f"a first token within {told(allowed_s)}, but this prompt {begun} takes {told(first_s - delay_s)}, reserve included")
         if more > 0 and seq.tpot_slo_s is not None and step_s > seq.tpot_slo_s:
-            raise unattainable(f"a token every {told(seq.tpot_slo_s)}, but even alone it takes {told(step_s)}, reserve included")
+            step = f"a step of {num} answers" if num > 1 else "it"
+            raise unattainable(f"a token every {told(seq.tpot_slo_s)}, but even alone {step} takes {told(step_s)}, reserve included")
 
     def _latest_s(self, claim: Claim) -> float:
         """The latest time for which its first token may be forecast."""

@@ -1,9 +1,9 @@
 """A batch starts when it is full or its first request has waited for a window of time, and runs to its end before the next."""
 from dataclasses import dataclass
 
-from penstock.core.errors import UsageError
+from penstock.core.registry import check_ranges
 from penstock.core.types import Seq
-from penstock.decide.scheduler.entry import EntryView
+from penstock.decide.scheduler.entry import MAX_SIZE, MAX_WAIT_MS, EntryView
 
 
 class Dynamic:
@@ -13,8 +13,7 @@ class Dynamic:
         window_ms: float = 50.0  # the longest that the oldest request waits for others, once nothing runs
 
         def __post_init__(self) -> None:
-            if self.size < 1 or not self.window_ms >= 0:
-                raise UsageError(f"batching dynamic: size must be 1 or more and window_ms 0 or more, not {self.size} and {self.window_ms}")
+            check_ranges("batching mode dynamic", self, size=(1, MAX_SIZE), window_ms=(0, MAX_WAIT_MS))
 
     def __init__(self, options: Options | None = None) -> None:
         self._options = options or self.Options()

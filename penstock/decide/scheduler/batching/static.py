@@ -4,9 +4,9 @@ So that the last requests are served too, a batch also starts when no further re
 """
 from dataclasses import dataclass
 
-from penstock.core.errors import UsageError
+from penstock.core.registry import check_ranges
 from penstock.core.types import Seq
-from penstock.decide.scheduler.entry import EntryView
+from penstock.decide.scheduler.entry import MAX_SIZE, MAX_WAIT_MS, EntryView
 
 
 class Static:
@@ -16,8 +16,7 @@ class Static:
         idle_ms: float = 200.0  # without an arrival for so long, a batch that is not full starts
 
         def __post_init__(self) -> None:
-            if self.size < 1 or not self.idle_ms >= 0:
-                raise UsageError(f"batching static: size must be 1 or more and idle_ms 0 or more, not {self.size} and {self.idle_ms}")
+            check_ranges("batching mode static", self, size=(1, MAX_SIZE), idle_ms=(0, MAX_WAIT_MS))
 
     def __init__(self, options: Options | None = None) -> None:
         self._options = options or self.Options()

@@ -3,7 +3,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from penstock.core.types import Seq
+from penstock.core.types import Seq, Status
 from penstock.decide.scheduler.promise import Claim
 
 
@@ -15,6 +15,11 @@ class ChunkView:
     decodes: Sequence[Seq]  # running, one token behind
     prefills: Sequence[Seq]  # running, more than one
     prompts: Callable[[], Sequence[Claim]]  # of prefills and of those that wait, in the order in which they are served
+
+    def left(self) -> "ChunkView":
+        """Without those that have lost their blocks to others meanwhile: they wait."""
+        decodes, prefills = ([seq for seq in seqs if seq.status is Status.RUNNING] for seqs in (self.decodes, self.prefills))
+        return ChunkView(self.now, decodes, prefills, self.prompts)
 
 
 class Chunking(Protocol):

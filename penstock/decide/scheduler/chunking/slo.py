@@ -2,8 +2,8 @@
 
 A step takes no longer than every running answer can afford per token over all its remaining tokens. If prompts would then miss their TTFT,
 a step may use up the slack that the answers have before their next tokens' deadlines, which breaks none of them. No answer is started that
-would make decoding alone slower than that. Answers that could not keep their TPOT even with half as many running are ignored. Without
-objectives every step takes all that it can.
+would make decoding alone slower than that, or than what it needs itself, unless it could not have that even alone. Answers that could not
+keep their TPOT even with half as many running are ignored. Without objectives every step takes all that it can.
 """
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from penstock.core.needs import Needs
 from penstock.core.types import Seq
 from penstock.decide.scheduler.chunking.contract import ChunkView
 from penstock.decide.scheduler.costs import StepCosts, mean_context
-from penstock.decide.scheduler.promise import affords_s, dues_s, tpot_s
+from penstock.decide.scheduler.promise import affords_s, dues_s, num_answers, pace_s, tpot_s
 
 
 class Slo:
@@ -46,11 +46,11 @@ class Slo:
         return rows
 
     def may_start(self, seq: Seq, running: Iterable[Seq], now: float) -> bool:
-        seqs = [*running, seq]
-        context = mean_context(seqs)
-        afforded, _ = self._bounds(seqs, self._costs.step_s(len(seqs) // 2, context), now)
-        bound = min(afforded, self._planned * tpot_s(seq, now))
-        return bound == inf or self._costs.step_s(len(seqs), context) <= bound
+        answers = list(running)
+        context, num = mean_context([*answers, seq]), sum(map(num_answers, answers))
+        afforded, _ = self._bounds(answers, self._costs.step_s((num + 1) // 2, context), now)
+        bound = min(afforded, pace_s(seq, now, self._costs, self._planned))
+        return bound == inf or self._costs.step_s(num + num_answers(seq), context) <= bound
 
     def _bounds(self, answers: Iterable[Seq], helpless_s: float, now: float) -> tuple[float, float]:
         """(seconds per token that all of the answers can afford, seconds until the first of their next tokens is due). Answers that cannot

@@ -7,7 +7,8 @@ from typing import Any
 from penstock.core.errors import OverloadedError
 from penstock.serve.api.call import Call
 from penstock.serve.api.choice import Choice
-from penstock.serve.api.errors import encoded, error_object, status_of
+from penstock.serve.api.encoding import encoded
+from penstock.serve.api.errors import error_object, status_of
 from penstock.serve.api.keys import Asker
 from penstock.serve.api.limits import ClientGone
 from penstock.serve.api.parts import Desk

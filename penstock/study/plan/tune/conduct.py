@@ -16,7 +16,7 @@ from penstock.study.plan.tune.outcome import Gain, Left, Outcome, up_to
 from penstock.study.plan.tune.pairs import Pairs
 from penstock.study.plan.tune.proposals import OPTIONS, Seen, proposals
 from penstock.study.plan.tune.race import duel, one_round, race
-from penstock.study.plan.tune.score import LEAST_RATE, Score, brief, of_json
+from penstock.study.plan.tune.score import LEAST_RATE, Score, brief, of_json, too_few
 from penstock.study.plan.tune.setting import Setting
 from penstock.study.plan.tune.trust import Checked, Trust
 
@@ -106,7 +106,7 @@ class Search:
             self._expected = {setting.key: score for setting, score in seen.scores.items()}
         self._look_ahead(1 + race_runs(len(chosen)), max([len(setting) for setting, _ in chosen], default=0), seen)
         before = self._set_rate(seen, chosen)
-        self._runs([Setting()], "the defaults", [Setting()])
+        self._defaults()
         first = self._race(Setting(), [setting for setting, _ in chosen], "proposals")
         if self.trust.is_lost:
             first = self._by_measurement(first, formats, seen)
@@ -172,6 +172,12 @@ class Search:
         self.rate = found.counted * max(OVERLOAD, math.sqrt(hoped))
         self.say(f"the defaults keep the SLO up to {found.counted:.3g} requests/s; settings are compared at {self.rate:.3g}")
         return found
+
+    def _defaults(self) -> None:
+        """Runs them, and says so where their runs, and so all, are too short to judge by."""
+        found = self._runs([Setting()], "the defaults", [Setting()])[Setting().key]
+        if isinstance(found, Score) and (doubt := too_few(found.measured)) is not None:
+            self.say(doubt)
 
     def _by_measurement(self, best: Setting, formats: Sequence[str], seen: Seen) -> Setting:
         """Without the twin: each option alone beside the best so far, then those that gave something on top of it, the most first."""

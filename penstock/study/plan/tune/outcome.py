@@ -1,12 +1,13 @@
 """What a search came to."""
 from dataclasses import dataclass
+from statistics import median_low
 from typing import Any
 
 from penstock.study.digits import digits
 from penstock.study.plan.tune.budget import Drift
 from penstock.study.plan.tune.levers import QUANT
 from penstock.study.plan.tune.pairs import COST, GOODPUT, Pairs
-from penstock.study.plan.tune.score import Score
+from penstock.study.plan.tune.score import Score, too_few
 from penstock.study.plan.tune.setting import Setting
 from penstock.study.plan.tune.trust import Checked
 
@@ -56,6 +57,12 @@ class Outcome:
         return None if self.drift is None else f"quant={dict(self.best)[QUANT]} changes the answers: {self.drift}"
 
     @property
+    def doubt(self) -> str | None:
+        """That the runs were short of requests to judge by; None where they were not."""
+        measured = [run.measured for each in self.checked for run in each.runs]
+        return too_few(median_low(measured)) if measured else None
+
+    @property
     def sentence(self) -> str:
         """The answer, which follows from the pairs."""
         if self.pairs is None:
@@ -100,6 +107,7 @@ class Outcome:
             "compared_at_rate": self.rate,
             "highest_rate": None if self.rates is None else {"defaults": self.rates[0], "best": self.rates[1]},
             "trials": self.num_trials,
+            "doubt": self.doubt,
             "drift": None if self.drift is None else self.drift.as_json(),
         }
 

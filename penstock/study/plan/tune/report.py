@@ -38,8 +38,7 @@ def lines(outcome: Outcome) -> Iterator[str]:
         yield (f"the defaults' own runs differ by {spread:.2g} times: something else runs on this machine, so smaller gains are not seen; "
                "a quiet machine, longer runs (--duration) and more --pairs would see them")
     yield ""
-    if outcome.loss is not None:
-        yield outcome.loss
+    yield from [line for line in (outcome.doubt, outcome.loss) if line is not None]
     yield outcome.sentence
 
 

@@ -10,6 +10,7 @@ from penstock.study.measure.metrics import Figures
 
 LEAST_RATE = 1e-6
 WORTH = 0.01  # a gain below this share is none
+ENOUGH = 35  # requests of a run: the fewest that can show that 90 % keep the SLO (`measure.statistics.enough`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,15 @@ def brief(score: Score) -> str:
     came = "" if score.came_per_s is None else f" that came at {score.came_per_s:.3g}/s"
     good = f"{score.goodput:.3g} good requests/s ({score.share:.0%} of {score.measured:,} requests{came})"
     return f"{good}, {score.tokens_per_busy_s:,.0f} tokens per second of work"
+
+
+def too_few(measured: int) -> str | None:
+    """Why runs of so many requests hardly tell settings apart; None where they do."""
+    if measured >= ENOUGH:
+        return None
+    runs = f"runs of {measured} measured request{'s' if measured != 1 else ''} are"
+    return (f"{runs} too few to tell settings apart by the share that keeps the SLO: that takes {ENOUGH}, so a --duration (or --requests) "
+            f"{math.ceil(10 * ENOUGH / measured) / 10} times as long")
 
 
 def of_json(told: Mapping[str, Any]) -> Score:

@@ -20,7 +20,7 @@ def lines(outcome: Outcome, given: EngineConfig, slo: Slo, told: Mapping[str, st
     yield "# Written by penstock tune; penstock serve --config reads it."
     for name, value in told.items():
         yield comment(f"{name}: {value}")
-    yield comment(outcome.sentence)
+    yield from [comment(line) for line in (outcome.doubt, outcome.sentence) if line is not None]
     yield ""
     yield assignment("model", given.model)
     for each in fields(EngineConfig):

@@ -232,6 +232,59 @@ def test_a_lexer_that_is_full_of_other_answers_is_begun_anew(monkeypatch: pytest
     assert beside._lexer > 3
 
 
+@pytest.mark.parametrize("is_tree", [False, True])
+def test_a_lexer_that_fills_up_anywhere_changes_no_mask(monkeypatch: pytest.MonkeyPatch, is_tree: bool) -> None:
+    """Within a draft, or while a mask is made of what is forced, nothing tells of it but that less is allowed."""
+    wanted = Wanted(json={
+        "type": "object", "required": ["name", "the old king"], "additionalProperties": False, "properties": {
+            "name": {"type": "string", "maxLength": 9}, "age": {"type": "integer", "minimum": -12345, "maximum": 999999},
+            "the old king": {"enum": ["the king", "the old", "the name"]}, "true": {"type": "string", "pattern": "^[a-z]{2,4}$"}}})
+    COMPILER.compile(wanted)
+    monkeypatch.setattr(Vocabulary, "_limits", LLParserLimits(max_lexer_states=120, verbose_errors=False))
+    made, rng = compiler(), random.Random(1)
+    for _ in range(50):
+        matcher, beside, drafts = matcher_of(made, wanted), matcher_of(COMPILER, wanted), list[int]()
+        while len(drafts) < 40 and beside.ended is None:
+            choices = [token for token in allowed(beside) if token != END]
+            drafts += rng.choices(choices, [TOKENS.weights[token] for token in choices])
+            beside.take(drafts[-1:])
+        masks, expected = masks_of(1 + len(drafts)), masks_of(1 + len(drafts))
+        matcher.fill_along(drafts, range(-1, len(drafts) - 1) if is_tree else None, masks)
+        matcher_of(COMPILER, wanted).fill_along(drafts, None, expected)
+        assert np.array_equal(masks, expected)
+    assert matcher._lexer > 10
+
+
+@pytest.mark.parametrize("limit", [60, 72, 76, 88])
+def test_a_lexer_that_fills_up_within_a_token_is_begun_anew(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    monkeypatch.setattr(Vocabulary, "_limits", LLParserLimits(max_lexer_states=limit, verbose_errors=False))
+    matcher, rng = matcher_of(compiler(), Wanted(regex="[a-z ]*e[a-z ]{12}")), random.Random(0)
+    allowed(matcher)
+    words = TOKENS.encode("the old king name age the true false")
+    assert matcher.take([rng.choice(words) for _ in range(60)]) == 60 and matcher.ended is None
+    assert matcher._lexer == 1
+
+
+def test_the_time_in_which_a_lexer_is_begun_anew_is_no_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long answer is read again, which its mask does not take."""
+    now, go_on = [0.0], Matcher._go_on
+
+    def slowly(self: Matcher, *args: Any) -> None:
+        now[0] += 1
+        go_on(self, *args)
+
+    monkeypatch.setattr(module, "time", SimpleNamespace(thread_time=lambda: now[0]))
+    monkeypatch.setattr(Matcher, "_go_on", slowly)
+    monkeypatch.setattr(Vocabulary, "_limits", LLParserLimits(max_lexer_states=60, verbose_errors=False))
+    made, rng = compiler(), random.Random(3)
+    for _ in range(20):
+        matcher = matcher_of(made, Wanted(regex="[ab]*a[ab]{12}"))
+        for _ in range(10):
+            matcher.fill(masks_of(1)[0])
+            assert not matcher.slow and matcher.take([rng.choice(b"ab")]) == 1 and matcher.ended is None
+    assert now[0] > 2
+
+
 MANY = json.dumps({"type": "object", "properties": {f"p{number}": {"type": "integer"} for number in range(400)}})
 BEFORE = "a" * 20  # more than is tried of a new grammar
 

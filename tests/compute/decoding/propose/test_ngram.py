@@ -48,7 +48,7 @@ def test_sequences_are_kept_apart_and_forgotten():
     assert ngram.propose([Draftable(0, [1, 2, 5, 1, 2], 5, 1)]) == [Drafts((5,))]
 
 
-@pytest.mark.parametrize("options", [{"least": 0}, {"least": 5}, {"k": 0}])
+@pytest.mark.parametrize("options", [{"least": 0}, {"least": 5}, {"k": 0}, {"n": 65}])
 def test_sizes_that_make_no_sense_are_refused(options):
     with pytest.raises(UsageError, match="ngram: "):
         Ngram(Ngram.Options(**options))

@@ -50,7 +50,9 @@ class Remote:
     def __init__(self, folder: Path, files: dict[str, bytes]) -> None:
         self.folder, self.files = folder / "snapshots" / COMMIT, files
         self.asked: list[tuple[str, str | None]] = []
-        self.failure: Exception | None = None
+        self.marks: set[str] = set()  # what is known not to exist, as the cache has it
+        self.failure: BaseException | None = None
+        self.failing: str | None = None  # the file that alone has the failure
         self.unreachable: Exception | None = None
         self.failure_of_headers: Exception | None = None
 
@@ -60,9 +62,10 @@ class Remote:
 
     def hf_hub_download(self, repo: str, name: str, revision: str | None = None) -> str:
         self.asked.append((name, revision))
-        if self.failure is not None:
+        if self.failure is not None and self.failing in (None, name):
             raise self.failure
         if name not in self.files:
+            self.marks.add(name)
             raise http_error(errors.RemoteEntryNotFoundError)
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / name).write_bytes(self.files[name])
@@ -89,7 +92,8 @@ def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Remote:
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", found.hf_hub_download)
     monkeypatch.setattr(huggingface_hub, "file_exists", found.file_exists)
     monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", found.get_hf_file_metadata)
-    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda *_, **__: None)
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache",
+                        lambda repo, name, revision: found.marks if revision == COMMIT and name in found.marks else None)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     return found
 
@@ -141,12 +145,12 @@ def test_a_bundled_name_means_the_bundled_model(tmp_path: Path, monkeypatch: pyt
 
 def test_config_first_then_weights(remote: Remote) -> None:
     source = hub.fetch_config(REPO, "v1")
-    assert remote.asked == [("config.json", "v1"), (BESIDE, COMMIT)]
+    assert remote.asked == [(BESIDE, "v1"), ("config.json", "v1")]
     assert (source.repo, source.commit, source.precision) == (REPO, COMMIT, "bfloat16")
     assert source.resolved == f"{REPO} at {COMMIT} in bfloat16"
     seen: list[tuple[int, int]] = []
     folder = hub.fetch_weights(source, lambda done, total: seen.append((done, total)))
-    assert all(revision == COMMIT for _, revision in remote.asked[1:])
+    assert all(revision == COMMIT for _, revision in remote.asked[2:])
     assert set(open_checkpoint(folder).names()) == set(tensors_of(CONFIG)) and (folder / "tokenizer.json").exists()
     assert len(seen) == 2 and seen[0][0] < seen[0][1] and seen[1][0] == seen[1][1]
 
@@ -257,15 +261,32 @@ def test_nvidias_file_of_quantization_counts_where_the_config_says_nothing(remot
     assert hub.fetch_config(str(folder)).precision == "fp8"
 
 
-def test_a_config_that_is_quantized_or_was_here_before_has_nothing_asked_beside_it(
-        remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = remote.files["config.json"]
-    remote.files["config.json"] = json.dumps({**BF16, "quantization_config": {"quant_method": "fp8"}}).encode()
-    hub.fetch_config(REPO)
-    remote.files["config.json"] = plain
+def test_a_config_that_was_here_before_has_nothing_asked_beside_it(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda repo, name, **_: str(remote.folder / name))
     hub.fetch_config(REPO)
-    assert [name for name, _ in remote.asked] == ["config.json", "config.json"]
+    assert [name for name, _ in remote.asked] == ["config.json"]
+
+
+@pytest.mark.parametrize("interrupted", ["config.json", BESIDE])
+def test_an_interrupt_leaves_no_config_that_reads_as_unquantized(remote: Remote, interrupted: str) -> None:
+    remote.files[BESIDE], remote.failure, remote.failing = json.dumps(NVIDIAS).encode(), KeyboardInterrupt(), interrupted
+    with pytest.raises(KeyboardInterrupt):
+        hub.fetch_config(REPO)
+    assert not (remote.folder / "config.json").exists()
+
+
+def test_a_branch_that_moves_on_between_the_two_files_is_asked_once_more(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
+    later = json.dumps(NVIDIAS).encode()
+
+    def download(repo: str, name: str, revision: str | None = None) -> str:
+        if name == "config.json":
+            remote.files[BESIDE] = later
+            remote.marks.clear()
+        return remote.hf_hub_download(repo, name, revision)
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    assert hub.fetch_config(REPO).precision == "modelopt"
+    assert remote.asked == [(BESIDE, None), ("config.json", None), (BESIDE, COMMIT)]
 
 
 @pytest.mark.parametrize(("told", "said"), [
@@ -315,7 +336,7 @@ def test_the_hub_is_asked_for_the_dtype_alone(remote: Remote, tmp_path: Path, mo
     monkeypatch.setattr(huggingface_hub, "parse_safetensors_file_metadata", remote.parse_safetensors_file_metadata)
     assert hub.fetch_config(REPO).precision == "bfloat16"
     assert [name for name, _ in remote.asked] == [
-        "config.json", BESIDE, "model.safetensors.index.json", "header of model-00001-of-00002.safetensors"]
+        BESIDE, "config.json", "model.safetensors.index.json", "header of model-00001-of-00002.safetensors"]
     remote.failure_of_headers = http_error(errors.HfHubHTTPError)
     assert hub.fetch_config(REPO).precision == "float32"
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)

@@ -103,7 +103,7 @@ def test_what_cannot_be_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize(("text", "told"), [
     ("ramp:start=-1", "start must be 0 or more and finite, not -1"), ("ramp:seconds=0", "seconds must be more than 0 and finite, not 0"),
-    ("ramp:end=nan", "end must be more than 0 and finite, not nan")])
+    ("ramp:end=0", "end must be more than 0 and finite, not 0")])
 def test_of_a_ramp_only_what_is_wrong_is_named(text: str, told: str) -> None:
     process, options = TABLE.parse(text)
     with pytest.raises(UsageError, match=f"^ramp: {told}$"):

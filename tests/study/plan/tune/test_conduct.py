@@ -164,6 +164,26 @@ def test_what_is_measured_is_told_beside_what_was_expected(journal):
     assert not any("the twin is wrong" in line for line in lines) and found.as_json()["checked"][0]["setting"] == {}
 
 
+@pytest.mark.parametrize(("count", "told"), [
+    (1, "runs of 1 measured request are too few to tell settings apart by the share that keeps the SLO: that takes 35, so a --duration (or "
+        "--requests) 35.0 times as long"),
+    (34, "runs of 34 measured requests are too few to tell settings apart by the share that keeps the SLO: that takes 35, so a --duration "
+         "(or --requests) 1.1 times as long"),
+    (35, None)])
+def test_runs_of_few_requests_are_told_before_the_races_and_with_the_answer(journal, count, told):
+    """As where the first seconds of a trace hold no more."""
+    class Thin(FakeBench):
+        def measured(self, setting, traffic, rate):
+            return replace(super().measured(setting, traffic, rate), kept=count, measured=count)
+
+    searched = search(Thin(), journal, Levers({"threads": (2,)}))
+    found = searched.run()
+    lines = searched.say.__self__
+    assert found.doubt == found.as_json()["doubt"] == told
+    assert [line for line in lines if "too few" in line] == ([] if told is None else [told])
+    assert told is None or lines.index(told) < next(at for at, line in enumerate(lines) if line.startswith("threads:"))
+
+
 def test_where_the_twin_is_far_off_what_is_measured_rules(journal):
     """It expects nothing of anything; alone, three options lead, and the best of them are tried first on top of one another."""
     class Dark(FakeBench):

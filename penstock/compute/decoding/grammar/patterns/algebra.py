@@ -20,7 +20,8 @@ class Algebra:
         self._read: dict[tuple[str, bool], Tree] = {}
         self._wholes: dict[str, Tree] = {}
         self._automata: dict[Tree, Automaton | PatternError] = {}
-        self._held: dict[tuple[Tree, str], bool] = {}
+        self._held: dict[Tree, dict[str, bool]] = {}
+        self._seen: dict[int, tuple[Tree, dict[str, bool]]] = {}  # the same by identity: hashing a large tree takes longer than an answer
         self._empty: dict[Tree, bool | PatternError] = {}
         self._overlaps: dict[tuple[Tree, Tree], bool] = {}
         self._writable: dict[Tree, bool] = {}
@@ -41,9 +42,12 @@ class Algebra:
     def holds(self, tree: Tree, text: str) -> bool:
         """Whether the string is in the set."""
         self.effort.spend(1, PATTERNS)
-        if (tree, text) not in self._held:
-            self._held[tree, text] = derive.holds(tree, text, self.effort)
-        return self._held[tree, text]
+        if id(tree) not in self._seen:
+            self._seen[id(tree)] = tree, self._held.setdefault(tree, {})
+        known = self._seen[id(tree)][1]
+        if text not in known:
+            known[text] = derive.holds(tree, text, self.effort)
+        return known[text]
 
     def is_empty(self, tree: Tree) -> bool:
         """Whether the set is empty. Raises PatternError if deciding it takes too many states."""

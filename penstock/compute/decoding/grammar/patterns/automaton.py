@@ -18,10 +18,12 @@ from penstock.compute.decoding.grammar.patterns.tree import (
     Seq,
     Tree,
     alt,
+    longest,
     rep,
     seq,
     shortest,
 )
+from penstock.compute.decoding.grammar.patterns.write import is_plain
 
 MAX_STATES = 400
 MAX_WORK = 400_000  # nodes visited to construct the states of one automaton
@@ -33,7 +35,8 @@ TOO_MANY = f"a pattern, or what it excludes, needs more than {MAX_STATES} states
 
 class Automaton:
     """Built from derivatives (derive.py). State 0 is the initial state. `steps[state]`: for each successor the characters that lead to it.
-    No step leads to a dead end.
+    No step leads to a dead end. `ends[state]`: what may follow there beside the steps. Where texts of limited length are left out of a set,
+    that is the set itself as soon as it has all that begins so.
 
     Raises PatternError for a set that needs more states than MAX_STATES or more work than MAX_WORK.
     """
@@ -42,6 +45,7 @@ class Automaton:
         effort.spend(size(tree), PATTERNS)
         letters = alphabet(tree, effort)
         states = {tree: 0}
+        is_less = is_less_texts(tree)
         queue = [tree]
         steps: list[dict[int, Ranges]] = []
         work = 0
@@ -49,6 +53,9 @@ class Automaton:
             now = queue[len(steps)]
             large = size(now)
             effort.spend(large, PATTERNS)
+            if is_less and is_plain(now):
+                steps.append({})
+                continue
             work += large * len(letters)
             if work > MAX_WORK:
                 raise PatternError(TOO_COMPLEX)
@@ -65,20 +72,21 @@ class Automaton:
                         raise PatternError(TOO_MANY)
                 found.setdefault(states[then], []).extend(letter)
             steps.append({state: chars.union(ranges) for state, ranges in found.items()})
-        self.accepting = {state for tree, state in states.items() if nullable(tree)}
+        whole = {state: tree for tree, state in states.items() if is_less and is_plain(tree)}
+        self.ends = {state: EMPTY for tree, state in states.items() if nullable(tree)} | whole
         live = self._live(steps)
         self.steps = [{state: by for state, by in each.items() if state in live} for each in steps]
 
     def is_empty(self) -> bool:
-        return not self.accepting
+        return not self.ends
 
     def _live(self, steps: list[dict[int, Ranges]]) -> set[int]:
-        """The states from which an accepting state can be reached."""
+        """The states from which an end can be reached."""
         before: dict[int, set[int]] = {}
         for state, each in enumerate(steps):
             for then in each:
                 before.setdefault(then, set()).add(state)
-        live, queue = set(self.accepting), list(self.accepting)
+        live, queue = set(self.ends), list(self.ends)
         while queue:
             for state in before.get(queue.pop(), ()):
                 if state not in live:
@@ -96,8 +104,8 @@ class Automaton:
         first, last = -1, -2
         out: dict[int, dict[int, Tree]] = {first: {0: EMPTY}, last: {}}
         out |= {state: {then: Chars(by) for then, by in each.items()} for state, each in enumerate(self.steps)}
-        for state in self.accepting:
-            out[state][last] = EMPTY
+        for state, end in self.ends.items():
+            out[state][last] = end
         into: dict[int, set[int]] = {state: set() for state in out}
         for state, each in out.items():
             for then in each:
@@ -123,6 +131,15 @@ class Automaton:
             for then in out[state]:
                 into[then].discard(state)
         return out[first].get(last, NOTHING)
+
+
+def is_less_texts(tree: Tree) -> bool:
+    """Whether a set without complements and intersections is meant, less texts of limited length."""
+    if not isinstance(tree, Both):
+        return False
+    left_out = [item for item in tree.items if isinstance(item, Other)]
+    others = [item for item in tree.items if not isinstance(item, Other)]
+    return len(others) == 1 and is_plain(others[0]) and all(is_plain(item.item) and longest(item.item) is not None for item in left_out)
 
 
 def has_text(tree: Tree, effort: Effort) -> bool:

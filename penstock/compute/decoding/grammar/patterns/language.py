@@ -138,9 +138,29 @@ class Following:
         if isinstance(node, Repeat):
             if (node.low, node.high) == (0, 1):
                 return alt([self.of(node.item, then), then])
-            raise PatternError(REPEATS)
+            return self._repeated(node, then)
         assert isinstance(node, Row)
         return self.row(None, node.items, then)
+
+    def _repeated(self, node: Repeat, then: Tree) -> Tree:
+        """A repetition of anchors of one kind: of its rounds, only the first can begin the string, or only the last can end it, but for
+        rounds without a character."""
+        edges = [most_edges(node.item, begins) for begins in (True, False)]
+        if not is_anchored(node.item) or all(edges):
+            raise PatternError(REPEATS)
+        edge = BEGIN if edges[0] else END
+        once = self.of(node.item, EMPTY)
+        inner = within(once, edge, self.effort)
+        is_idle, there = nullable(once), once
+        for _ in range(max(edges)):
+            there = left(there, edge, self.effort)
+            is_idle = is_idle or nullable(there)
+        others = rep(inner, 0 if is_idle else max(node.low - 1, 0), None if node.high is None else max(node.high - 1, 0))
+        if edges[0]:
+            rounds = [BEGINS, left(once, BEGIN, self.effort), others]
+        else:
+            rounds = [others, right(once, END, self.effort), ENDS]
+        return seq([alt([rep(inner, node.low, node.high), *([seq(rounds)] if node.high != 0 else [])]), then])
 
     def row(self, before: Tree | None, items: Sequence[Node], then: Tree) -> Tree:
         """The nodes one after another, followed by `then`, after `before`; None: what precedes them is unknown."""
@@ -261,6 +281,13 @@ def is_alone(node: Node) -> bool:
     if isinstance(node, Row | Either):
         return all(is_alone(item) for item in node.items)
     return is_alone(node.item) if isinstance(node, Repeat) else isinstance(node, Set)
+
+
+def is_anchored(node: Node) -> bool:
+    """Whether nothing but anchors depends on the surroundings of the node."""
+    if isinstance(node, Row | Either):
+        return all(map(is_anchored, node.items))
+    return is_anchored(node.item) if isinstance(node, Repeat) else isinstance(node, Set | Edge)
 
 
 def plain(node: Node) -> Tree:

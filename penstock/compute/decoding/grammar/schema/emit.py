@@ -16,6 +16,7 @@ from penstock.compute.decoding.grammar.schema.expand import ONE_OF, Expander
 from penstock.compute.decoding.grammar.schema.keywords import FOLLOWED, POSITIVE, TOGETHER
 from penstock.compute.decoding.grammar.schema.meet import goal_of
 from penstock.compute.decoding.grammar.schema.merge import merged
+from penstock.compute.decoding.grammar.schema.numbers import MOST_LISTED_IN_ALL
 from penstock.compute.decoding.grammar.schema.numbers import written as number_written
 from penstock.compute.decoding.grammar.schema.places import Place, Places
 from penstock.compute.decoding.grammar.schema.records import EVERY, Arrays, Booleans, Nulls, Numbers, Objects, Record, Strings, bulk
@@ -27,6 +28,7 @@ MAX_GOALS = 20_000
 MOST_COUNTED = 10**9  # properties: more are never written
 MOST_KEPT_APART = 3  # patterns beside one that is found anywhere, beyond which its text stands alone
 A_RECORD = 10  # steps of writing one
+A_NUMBER = 2  # the same, of a listed number
 
 SAID = frozenset((*POSITIVE, *FOLLOWED, *TOGETHER, ONE_OF, "unevaluatedProperties", "unevaluatedItems"))  # what a schema says
 
@@ -58,6 +60,7 @@ class Writer:
         self._settling = Settling(expander.document, expander.goal, expander.algebra, compares)
         self._texts = Texts(expander.algebra)
         self._worked: dict[Goal, Worked] = {}
+        self._listable = MOST_LISTED_IN_ALL
         self.at: Goal = ()  # what is being worked out
         self.places: tuple[Place, ...] = ()
 
@@ -203,12 +206,19 @@ class Writer:
         if isinstance(record, Strings):
             return self._texts.written(record)
         if isinstance(record, Numbers):
-            return {"enum": list(record.values)} if record.values is not None else number_written(record)
+            return {"enum": list(record.values)} if record.values is not None else self._number(record)
         if isinstance(record, Booleans):
             return {"enum": sorted(record.values)} if len(record.values) == 1 else {"type": "boolean"}
         if isinstance(record, Nulls):
             return {"type": "null"}
         return self._array(record) if isinstance(record, Arrays) else self._object(record)
+
+    def _number(self, record: Numbers) -> dict[str, Any]:
+        found = number_written(record, self._listable)
+        listed = len(found.get("enum", ()))
+        self._algebra.effort.spend(A_NUMBER * listed, PARTS)
+        self._listable -= listed
+        return found
 
     def _array(self, record: Arrays) -> dict[str, Any]:
         found: dict[str, Any] = {"type": "array"}

@@ -1,6 +1,7 @@
 """Works goals out into shapes: keyword by keyword, choice by choice."""
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain, islice, zip_longest
 from typing import Any
 
 from penstock.compute.decoding.grammar.effort import CHOICES
@@ -16,6 +17,7 @@ from penstock.compute.decoding.grammar.schema.negate import NEGATIVE, untold
 from penstock.compute.decoding.grammar.schema.records import ARRAY, EVERY, OBJECT, Arrays, Objects, Shape, only, unspoken
 
 MAX_SHAPES = 1024  # of one goal
+FEW = 64  # shapes, beyond which equal ones are not looked for, and to which what is too much is brought
 A_MEETING = 10  # steps of finding what two shapes have in common
 CIRCULAR = "a schema refers to itself at the same place, so that it says nothing"
 SOME_SHAPES = 16  # of what is kept away from: any part of it will do
@@ -30,6 +32,7 @@ ONE_OF = "oneOf"
 
 Shapes = Sequence[Shape]
 Keyword = tuple[Node, str]
+Choices = list[tuple[Node, list[Any]]]
 
 
 class Expander:
@@ -65,34 +68,45 @@ class Expander:
     def literal(self, literal: Literal) -> Shapes:
         return self.goal((literal,))
 
-    def cross(self, a: Shapes, b: Shapes) -> Shapes:
-        """All that is in one of each."""
+    def cross(self, a: Shapes, b: Shapes, is_some_enough: bool = False) -> Shapes:
+        """All that is in one of each; or, where that is too much and some is enough, something of each of the first FEW of `a`."""
         if len(a) == 1 and a[0] is EVERY:
             return b
         if len(b) == 1 and b[0] is EVERY:
             return a
         self.algebra.effort.spend(A_MEETING * len(a) * len(b), CHOICES)
         found: list[Shape] = []
+        rows: list[list[Shape]] = []
         for mine in a:
+            rows.append([])
             for its in b:
                 shape = meet(mine, its, self.algebra)
-                if shape and (len(found) > 64 or shape not in found):
+                if is_some_enough and shape == mine:  # and what it has in common with others is in it
+                    rows[-1] = [mine]
+                    break
+                if shape and (len(found) > FEW or shape not in found):
                     found.append(shape)
-        return not_too_many(found)
+                    rows[-1].append(shape)
+        if len(found) > FEW:
+            rows = [list(filter(None, map(self._hopeful, row))) for row in rows]
+        if is_some_enough and sum(map(len, rows)) > MAX_SHAPES:
+            return some_of(rows, FEW)
+        return not_too_many(list(chain.from_iterable(rows)))
 
     def _work_out(self, goal: Goal) -> Shapes:
         """Choices of one branch come last: what all else says tells their branches apart."""
         found: Shapes = [EVERY]
-        choices: list[tuple[Node, list[Any]]] = []
-        for shapes in self._parts(list(goal), {}, choices):
-            found = self.cross(found, shapes)
+        choices: Choices = []
+        for shapes, is_kept_away_from in self._parts(list(goal), {}, choices):
+            found = self.cross(found, shapes, is_some_enough=is_kept_away_from)
         for node, listed in choices:
             with reading(node.schema):
                 found = self._one_of(node, listed, found)
         return found
 
-    def _parts(self, literals: list[Literal], seen: dict[Literal, bool], choices: list[tuple[Node, list[Any]]]) -> Iterator[Shapes]:
-        """All that must hold, `allOf` and references followed; but `oneOf`, which goes to `choices`. `seen`: whether it is still open."""
+    def _parts(self, literals: list[Literal], seen: dict[Literal, bool], choices: Choices) -> Iterator[tuple[Shapes, bool]]:
+        """All that must hold, `allOf` and references followed; but `oneOf`, which goes to `choices`; and whether it is what keeps away from
+        a schema. `seen`: whether it is still open."""
         for literal in literals:
             if seen.get(literal):
                 raise UnsupportedError(CIRCULAR)
@@ -104,16 +118,16 @@ class Expander:
                 yield from self._said(literal, seen, choices)
             seen[literal] = False
 
-    def _said(self, literal: Literal, seen: dict[Literal, bool], choices: list[tuple[Node, list[Any]]]) -> Iterator[Shapes]:
+    def _said(self, literal: Literal, seen: dict[Literal, bool], choices: Choices) -> Iterator[tuple[Shapes, bool]]:
         node = literal.node
         if isinstance(node.schema, bool):
-            yield [EVERY] if node.schema is literal.positive else []
+            yield [EVERY] if node.schema is literal.positive else [], False
         elif not literal.positive:
-            yield self._denied(node)
+            yield self._denied(node), True
         else:
             words = keywords(node.schema, node.draft, strictly=False)
             if UNEVALUATED & words.keys():
-                yield self._evaluated(node, words)
+                yield self._evaluated(node, words), False
             else:
                 yield from self._allowed(node, words, seen, choices)
 
@@ -127,7 +141,7 @@ class Expander:
         perhaps = [only(kind, EVERY[kind]) for name, kind in more.items() if (node, name) in self._hoping]
         return [*perhaps, *(unspoken(shape) for shape in found[:SOME_SHAPES])]
 
-    def _allowed(self, node: Node, words: Words, seen: dict[Literal, bool], choices: list[tuple[Node, list[Any]]]) -> Iterator[Shapes]:
+    def _allowed(self, node: Node, words: Words, seen: dict[Literal, bool], choices: Choices) -> Iterator[tuple[Shapes, bool]]:
         done: set[str] = set()
         if self.loosely and "patternProperties" in words:
             words = {name: value for name, value in words.items() if name not in ("patternProperties", "additionalProperties")}
@@ -139,7 +153,7 @@ class Expander:
             if group in FOLLOWED:
                 yield from self._parts(FOLLOWED[group](self, node, value), seen, choices)
             elif group in POSITIVE:
-                yield POSITIVE[group](self, node, value, words)
+                yield POSITIVE[group](self, node, value, words), False
             elif group == ONE_OF:
                 choices.append((node, values.schemas(group, value)))
 
@@ -151,22 +165,23 @@ class Expander:
         found: list[Shape] = []
         for at, branch in enumerate(branches):
             mine = list(self.cross(base, self.literal(branch)))
+            most = max(len(mine), MAX_SHAPES // len(branches))
             for its in (*branches[:at], *branches[at + 1 :]):
-                mine = self._without(mine, its)
+                mine = self._without(mine, its, most)
             found += mine
         return not_too_many(found)
 
-    def _without(self, shapes: list[Shape], literal: Literal) -> list[Shape]:
-        """What of the shapes is not valid by a schema; as much of it as is easily told."""
+    def _without(self, shapes: list[Shape], literal: Literal, most: int) -> list[Shape]:
+        """What of the shapes is not valid by a schema; as much of it as is easily told, in at most `most` shapes: something of each."""
         assert self._disjoint is not None
-        kept: list[Shape] = []
+        kept: list[list[Shape]] = []
         for shape in shapes:
             if all(self._disjoint(shape, its) for its in self._disjoint.its((literal,))):
-                kept.append(shape)
+                kept.append([shape])
             else:
-                without = self.cross([shape], self.literal(Literal(literal.node, False)))
-                kept += list(filter(None, map(self._hopeful, without)))[:SOME_SHAPES]
-        return kept[:MAX_SHAPES]
+                without = self.cross([shape], self.literal(Literal(literal.node, False)), is_some_enough=True)
+                kept.append(list(filter(None, map(self._hopeful, without)))[:SOME_SHAPES])
+        return some_of(kept, most)
 
     def _hopeful(self, shape: Shape) -> Shape:
         """Without objects of which a property that must be there is seen to be impossible: each would be kept away from all branches."""
@@ -176,6 +191,7 @@ class Expander:
         return {kind: each for kind, each in shape.items() if kind != OBJECT}
 
     def _is_hopeless(self, record: Objects) -> bool:
+        self.algebra.effort.spend(len(record.required), CHOICES)
         if any(self._has_no_value(goal_of(record, name, self.algebra)) for name in record.required):
             return True
         if not is_impossible(record.rest) or not all(is_impossible(region.goal) for region in record.regions):
@@ -219,6 +235,11 @@ class Expander:
                 changed[ARRAY] = replace(arrays, prefix=tuple(prefix), rest=rest, evaluated=float("inf"))
             found.append(changed)
         return found
+
+
+def some_of(rows: Sequence[Sequence[Shape]], most: int) -> list[Shape]:
+    """At most `most` shapes: the first of each row, then the second of each."""
+    return list(islice((shape for column in zip_longest(*rows) for shape in column if shape is not None), most))
 
 
 def not_too_many(shapes: Shapes) -> Shapes:

@@ -1,6 +1,6 @@
 """Numbers as floating point has them: what every validator agrees on, whether it counts in binary or in decimal."""
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from fractions import Fraction
@@ -15,6 +15,7 @@ STEP_DIGITS = 9  # of what numbers may be multiples of
 MOST_REMAINDERS = 100_000  # 100 MB and a second to compile
 MOST_BOUNDED = 10_000  # the same beside bounds, where each has to go with each
 MOST_LISTED = 1000  # multiples that are listed instead
+MOST_LISTED_IN_ALL = 10_000  # of one document: 100 kB, and 0.1 s to compile
 EXACT = 1 << 53  # up to here every integer is a double
 LAST_WHOLE = 10**18 - 128  # the last double below 10**18, beyond which bounds of integers are rounded
 
@@ -69,17 +70,17 @@ def is_empty(wanted: Numbers) -> bool:
     if low.value > high.value or (low.value == high.value and (low.is_open or high.is_open)):
         return True
     step = step_of(wanted)
-    if step is None:
+    if step is None or next(multiples(wanted, low.value, high.value), None) is not None:
         return False
     first, last = Fraction(str(low.value)) / step, Fraction(str(high.value)) / step
     at = math.floor(first) + 1 if low.is_open else math.ceil(first)
     return at >= last if high.is_open else at > last
 
 
-def step_of(wanted: Numbers) -> Fraction | None:
-    """All of them are multiples of this; None: of nothing."""
+def step_of(wanted: Numbers, exactly: bool = False) -> Fraction | None:
+    """All of them are multiples of this; None: of nothing. `exactly`: and all of its multiples are some, but not all validators agree."""
     steps = [Fraction(1)] if wanted.integer else []
-    steps += [binary(Fraction(str(of))) for of in wanted.multiples]
+    steps += [step if exactly else binary(step) for step in map(Fraction, map(str, wanted.multiples))]
     step = steps[0] if steps else None
     for each in steps[1:]:
         assert step is not None
@@ -96,8 +97,9 @@ def binary(step: Fraction) -> Fraction:
     return step * rest
 
 
-def written(wanted: Numbers) -> dict[str, Any]:
-    """As llguidance reads it. Raises UnsupportedError for bounds and multiples that it would read as something else."""
+def written(wanted: Numbers, room: int = MOST_LISTED) -> dict[str, Any]:
+    """As llguidance reads it; `room`: numbers that may be listed where fewer could be written without. Raises UnsupportedError for bounds
+    and multiples that it would read as something else."""
     low, high = whole_bounds(wanted) if wanted.integer else real_bounds(wanted)
     unit = unit_of(step_of(wanted) or Fraction(1))
     if any(isinstance(of, float) and of > unit for of in wanted.multiples):
@@ -109,6 +111,8 @@ def written(wanted: Numbers) -> dict[str, Any]:
     step = step_of(replace(wanted, integer=False))
     if step is not None:
         named = f"multipleOf {' and '.join(map(str, wanted.multiples))}"
+        if is_better_listed(wanted, low, high, room) and (few := listed(wanted, low, high)):
+            return {"enum": few}
         if not is_short(step):
             raise UnsupportedError(
                 f"{named} cannot be checked exactly: the least multiple that floating point holds has more than {STEP_DIGITS} digits")
@@ -117,8 +121,7 @@ def written(wanted: Numbers) -> dict[str, Any]:
         bounded = bool(low or high)  # at zero a bound is a sign
         count, most = remainders(step, bounded), MOST_BOUNDED if bounded else MOST_REMAINDERS
         if count > most:
-            few = multiples(step, low, high)
-            if few:
+            if few := listed(wanted, low, high):
                 return {"enum": few}
             raise UnsupportedError(f"{named} leaves {count:,} remainders; at most {most:,} are told apart")
         found["multipleOf"] = int(step) if step.denominator == 1 else float(step)
@@ -184,12 +187,35 @@ def short(bound: Bound, inward: int) -> Number:
     return int(near) if near == int(near) else float(near)
 
 
-def multiples(step: Fraction, low: Number | None, high: Number | None) -> list[int]:
-    """All between the bounds, where those are few; [] where not."""
-    if low is None or high is None or step.denominator > 1:
-        return []
-    first, last = math.ceil(low / step), math.floor(high / step)
-    return [at * step.numerator for at in range(first, last + 1)] if last - first < MOST_LISTED else []
+def is_better_listed(wanted: Numbers, low: Number | None, high: Number | None, room: int) -> bool:
+    """Whether a list has more multiples than its step writes, and there is room for it or nothing else."""
+    exact, every = step_of(wanted), step_of(wanted, exactly=True)
+    if exact is None or every is None or exact == every or low is None or high is None:
+        return False
+    return not between(every, low, high)[room:] or not between(exact, low, high)
+
+
+def between(step: Fraction, low: Number, high: Number) -> range:
+    """How many steps the multiples between the bounds are from zero."""
+    return range(math.ceil(Fraction(str(low)) / step), math.floor(Fraction(str(high)) / step) + 1)
+
+
+def listed(wanted: Numbers, low: Number | None, high: Number | None) -> list[Number]:
+    """All multiples between the bounds, where those are few; [] where not."""
+    return [] if low is None or high is None else list(dict.fromkeys(multiples(wanted, low, high)))
+
+
+def multiples(wanted: Numbers, low: Number, high: Number) -> Iterator[Number]:
+    """Those between the bounds by decimal arithmetic and by binary, in order; none where they are many."""
+    step = step_of(wanted, exactly=True)
+    if step is None or max(abs(low), abs(high)) > LAST_WHOLE:
+        return
+    steps = between(step, low, high)
+    for at in () if steps[MOST_LISTED:] else steps:
+        value = at * step
+        number = int(value) if value.denominator == 1 else float(value)
+        if fits(number, wanted):
+            yield number
 
 
 def few(wanted: Numbers, most: int) -> Sequence[Number] | None:

@@ -77,6 +77,17 @@ def test_whoever_looks_around_sees_all_of_the_text(pattern: str, given: list[str
         assert [ALGEBRA.holds(found, text) for text in given] == [judge(pattern, text) is not None for text in given]
 
 
+@pytest.mark.parametrize("pattern", [
+    "^([^,]+(,|$)){3,}$", r"^(/?([.]{2}|b*)($|/))*$", "^(?:(?:^[*]|b)/)*b$", "(^a)*b", "(^|a){2,3}b", "(a|$){2}", "(?:b$)+", "(a|b$){0}/",
+    "(?:a(?:$|b))?b{1,2}(/$|a){2,}", "^(?:^a|^b|/){1,2}$",
+])
+def test_anchors_in_a_repetition_hold_at_its_edge(pattern: str) -> None:
+    found, whole, wide = ALGEBRA.matching(pattern), ALGEBRA.whole(pattern), ALGEBRA.matching(pattern, widely=True)
+    for text in map("".join, itertools.chain.from_iterable(itertools.product("ab/,*", repeat=length) for length in range(6))):
+        assert ALGEBRA.holds(found, text) is ALGEBRA.holds(wide, text) is (re.search(pattern, text) is not None), text
+        assert ALGEBRA.holds(whole, text) is (re.fullmatch(pattern, text) is not None), text
+
+
 @pytest.mark.parametrize(("pattern", "texts", "others"), [
     (r"^(?!-)[a-z0-9-]{1,5}(?<!-)$", ["a", "a-b"], ["-a", "a-", "-"]), (r"(?=.*\d)\w{1,8}\b", ["a1", "1"], ["ab", "-"]),
     (r"^(?!000|666)[06]{3}-\d\b$", ["006-2"], ["000-2", "666-1"]), (r"^a(?!-)\b.$", ["a."], ["a-", "ab"]),
@@ -149,7 +160,8 @@ def test_parts_are_found_where_all_else_has_one_length(pattern: str, count: int)
     ("a{,}", r"write * or \{,}"), (r"^\ud83d\ude00$", "a pair of surrogates"), (r"[\uD83D\uDE00-\uD83D\uDE4F]", "a pair of surrogates"),
     (r"\q", "not read"), (r"\p{Greek}", "general category"), (r"\p{Script=Nd}", "Script=Nd"), (r"\pL", "without braces"),
     ("(?>a)", "not read"),
-    ("a{3,2}", "at least 3 and at most 2"), ("(^a)*", "repeats"), ("^*", "no length"), ("a{1234567}", "999999"), (r"\u12", "number"),
+    ("a{3,2}", "at least 3 and at most 2"), ("(^a|b$)*", "repeats"), ("((?!a)b)*", "repeats"),
+    ("^*", "no length"), ("a{1234567}", "999999"), (r"\u12", "number"),
     ("a" * 30000, "20000"),
     ("(ab){10001}", "at least 20,002 characters"), ("^(a{200}b*){101}|c{30000}$", "at least 20,200 characters"),
     ("(" * 100, "deep"), (r"a?(?:\bb|c)", r"a \b, \B or lookbehind in a group"),

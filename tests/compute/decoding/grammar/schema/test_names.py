@@ -58,6 +58,12 @@ CASES: list[tuple[Any, list[Any], list[Any]]] = [
     ({"properties": {"id": DIGIT}, "unevaluatedProperties": DIGIT, "propertyNames": {"pattern": "^(id)$"}}, [{"id": 1}], [{"a": 1}]),
     ({"properties": {"id": DIGIT}, "patternProperties": {"^(?!id$)": False}}, [{"id": 1}, {}], [{"x": 1}, {"id\n": 1}]),
     ({"additionalProperties": DIGIT, "propertyNames": {"pattern": "^[ab]$"}, "minProperties": 2}, [{"a": 1, "b": 2}], [{"a": 1}]),
+    ({**LISTED, "patternProperties": {"^[a-z-]{1,255}$": {"type": ["integer", "null"]}}, "additionalProperties": False},
+     [{"id": 1, "name": 2, "nam": None, "names": 3, "i" * 255: 4}], [{"id": None}, {"I": 1}, {"i" * 256: 4}]),
+    ({"required": ["en"], "patternProperties": {"en|de|ru|pt|nl|fr|it|es|pl|uk|zh-cn": DIGIT}, "additionalProperties": False},
+     [{"en": 1}, {"en": 1, "den": 2, "zh-cn": 3}], [{"de": 1}, {"en": 1, "zh": 2}]),
+    ({"required": ["docker"], "patternProperties": {"^[a-z0-9]([-a-z0-9]{0,48}[a-z0-9])?$": DIGIT}, "additionalProperties": False},
+     [{"docker": 1}, {"docker": 1, "docke": 2, "dockers": 3}], [{"docke": 1}, {"docker": 1, "d-": 2}]),
     ({"properties": {"id": DIGIT}, "patternProperties": {"^x": NOT_THERE}, "additionalProperties": NOT_THERE}, [{"id": 1}], [{"x": "aaa"}]),
 ]
 

@@ -43,6 +43,10 @@ NARROWER: dict[str, tuple[Any, list[Any], list[Any]]] = {
     "a relative pointer": (
         {"type": "string", "format": "relative-json-pointer"}, ["0", "10/a", "25#"], ["01", "105", "/a", "-1"]),
     "cents that floating point cannot check": ({"type": "number", "multipleOf": 0.01}, [0.25, 7], [0.1, 0.11]),
+    "cents by the thousand": ({"type": "number", "multipleOf": 0.01, "minimum": 0, "maximum": 11}, [0.25, 7], [0.1, 0.11]),
+    "cents in many places": (
+        {"prefixItems": [{"type": "number", "multipleOf": 0.01, "minimum": 0, "maximum": 9 + at / 1000} for at in range(40)]},
+        [[0.25, 7], [0.25] * 39 + [0.11]], [[0.11], [7, 0.11]]),
     "a dot and another line break": ({"type": "string", "pattern": "^.$"}, ["x"], ["\u2028"]),
 }
 

@@ -8,6 +8,9 @@ from penstock.core.types import StructuredOutputsParams
 from tests.compute.decoding.grammar.schema.judge import COMPILER, DRAFT_2019, accepts, valid
 
 ITSELF = {"type": ["object", "integer"], "properties": {"a": {}}}
+NUMBERS, KINDS = {"type": "array", "items": {"type": "number"}, "minItems": 4}, list("abcdefgh")
+BOXED = [{"required": ["kind", "at"], "properties": {"kind": {"enum": [kind]}, "at": NUMBERS, "box": NUMBERS}} for kind in KINDS]
+FORGOTTEN = {"required": ["kind", "parts"], "properties": {"kind": {"emum": ["parts"]}, "parts": NUMBERS, "box": NUMBERS}}
 X, UNSPOKEN = {"patternProperties": {"^x": {"type": "integer"}}}, {"type": "object", "unevaluatedProperties": False}
 # (schema, values that are let through, values that are not)
 CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
@@ -22,6 +25,17 @@ CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
         {"type": "object", "patternProperties": {"(?i)^å": {"type": "integer"}}}, [{"å": 1}, {"b": "x"}], [{"Å": "x"}, {"\u212b": "x"}]),
     "a text beside a pattern of none": ({"type": "string", "pattern": "^$", "not": {"enum": ["é"]}}, [""], ["é"]),
     "no letters of any case": ({"type": "string", "pattern": "(?i)^[^а-я]+$"}, ["abc"], ["ПРИВЕТ", "привет"]),
+    "none of many that are not all told apart": (
+        {"type": "object", "oneOf": [*BOXED, FORGOTTEN]},
+        [{"kind": "a", "at": [1, 2, 3, 4]}, {"kind": "z", "parts": [1, 2, 3, 4]}, {"kind": "h", "at": [1, 2, 3, 4], "box": [1, 2, 3, 4]}],
+        [{"kind": "a", "at": [1]}, {"kind": "a", "at": [1, 2, 3, 4], "parts": [1, 2, 3, 4]}, {"kind": "z"}]),
+    "none of many, where one of many is excluded": (
+        {"type": "object", "not": {"oneOf": BOXED}}, [{}, {"kind": "z"}, {"kind": "a"}], [{"kind": "a", "at": [1, 2, 3, 4]}]),
+    "what follows from each of many kinds": (
+        {"type": "object", "required": ["kind"], "allOf": [
+            {"if": {"properties": {"kind": {"const": kind}}}, "then": {"properties": {kind: {"type": "null"}}, "required": [kind]}}
+            for kind in "abcdefghijkl"]},
+        [{"kind": "l", "l": None}, {"kind": "a", "a": None}, {"kind": "z"}], [{"kind": "l"}, {"kind": "a", "a": 1}]),
     "names by a pattern that is excluded twice": ({**UNSPOKEN, "not": {"not": X}}, [{}], [{"x": 1}, {"y": 1}]),
     "names by a pattern that is excluded twice, and by one that is not": (
         {**UNSPOKEN, "not": {"not": X}, "patternProperties": {"^xy": {}}}, [{}, {"xy": 1}], [{"x": 1}, {"xy": "a"}]),

@@ -106,6 +106,25 @@ def test_a_step_that_does_not_divide_all_its_multiples_as_doubles_is_refused(ste
         written(Numbers(multiples=(2, step)))
 
 
+@pytest.mark.parametrize(("step", "low", "high"), [
+    (0.01, Bound(0), Bound(1)), (0.01, Bound(0.28, True), Bound(0.3)), (0.1, Bound(-2), Bound(5, True)), (0.07, Bound(0.5), Bound(9)),
+    (0.001, Bound(9.99), Bound(10)), (1e-10, Bound(0), Bound(1e-9)),
+])
+def test_multiples_between_near_bounds_are_those_by_all_ways_of_counting(step: float, low: Bound, high: Bound) -> None:
+    all_of_them = [float(Fraction(str(step)) * count) for count in range(-20, 10_001)]
+    some = [each for each in all_of_them if low.value <= each <= high.value and is_multiple(each, step)]
+    some = [each for each in some if not (low.is_open and each == low.value) and not (high.is_open and each == high.value)]
+    wanted = Numbers(False, low, high, (step,))
+    assert written(wanted) == {"enum": some} and some and not is_empty(wanted)
+
+
+def test_multiples_are_listed_while_there_is_room_or_nothing_else_is_left() -> None:
+    cents, few = Numbers(False, Bound(0), Bound(1), (0.01,)), Numbers(False, Bound(0.01), Bound(0.05), (0.01,))
+    assert len(written(cents, 101)["enum"]) > 90
+    assert written(cents, 100) == {"type": "number", "minimum": 0, "maximum": 1, "multipleOf": 0.25}
+    assert written(few, 0) == {"enum": [0.01, 0.02, 0.03, 0.04, 0.05]}
+
+
 @given(st.integers(1, 99_999), st.integers(0, 4), st.integers(1, 10**9))
 def test_what_is_written_of_a_step_is_a_multiple_by_all_ways_of_counting(digits: int, places: int, count: int) -> None:
     step = float(f"{digits}e-{places}")
