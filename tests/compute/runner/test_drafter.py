@@ -142,11 +142,11 @@ class TreeProposer(FailingProposer):
     needs = Needs(tree_masks=True)
 
 
-@pytest.mark.parametrize("proposer", [
-    TreeProposer([Drafts((0, VOCAB - 1, 5), (-1, -1, 1))]), FailingProposer([Drafts((0, VOCAB - 1))]),
-    FailingProposer([Drafts((0, VOCAB - 1, 5), (-1, 0, 1))])])
-def test_drafts_of_a_whole_vocabulary_are_taken(proposer: FailingProposer) -> None:
-    generation = Generation(Drafter(proposer, Always(8), VirtualClock(), VOCAB))
+@pytest.mark.parametrize(("kind", "made"), [
+    (TreeProposer, Drafts((0, VOCAB - 1, 5), (-1, -1, 1))), (FailingProposer, Drafts((0, VOCAB - 1))),
+    (FailingProposer, Drafts((0, VOCAB - 1, 5), (-1, 0, 1)))])
+def test_drafts_of_a_whole_vocabulary_are_taken(kind: type[FailingProposer], made: Drafts) -> None:
+    generation = Generation(Drafter(kind([made]), Always(8), VirtualClock(), VOCAB))
     generation.step()
     assert not generation.drafter.has_failed
 
