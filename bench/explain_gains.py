@@ -11,7 +11,6 @@ formats first, instead of scaling them by the roofline. The last line is JSON.
 """
 import argparse
 import asyncio
-import contextlib
 import json
 import platform
 import statistics
@@ -131,9 +130,10 @@ def calibrated(config: EngineConfig, formats: Iterator[str] | tuple[str, ...]) -
     for quant in formats:
         recorder = Recorder()
         inner = start(EngineConfig(model=config.model, quant=quant, max_num_seqs=32), listener=recorder)
-        with contextlib.ExitStack() as stack:
-            stack.callback(inner.loop.stop)
+        try:
             found[quant] = calibrate(inner, recorder, lambda line: None).timer
+        finally:
+            inner.loop.stop()
         print(f"calibrated {quant}", flush=True)
     return found
 
@@ -142,12 +142,13 @@ def judged(bench: Bench, base: Inner, plant: Plant, moved: Moved, rounds: int, f
     """A row: both ways in turns."""
     other = start(replace(moved.change.way.config, kv_dtype="auto"))
     measured = []
-    with contextlib.ExitStack() as stack:
-        stack.callback(other.loop.stop)
+    try:
         bench.run(other, plant)  # pages, caches and clocks come up
         for _ in range(rounds):
             before, after = bench.run(base, plant), bench.run(other, plant)
             measured.append(gain(after, before, found.measure))
+    finally:
+        other.loop.stop()
     middle = statistics.median(measured)
     return {"lever": moved.lever, "option": moved.change.option, "measure": found.measure, "predicted": moved.gain, "measured": middle,
             "rounds": measured, "error": (1 + moved.gain) / (1 + middle) - 1, "gain_error": moved.gain / middle - 1 if middle else None,
@@ -156,8 +157,7 @@ def judged(bench: Bench, base: Inner, plant: Plant, moved: Moved, rounds: int, f
 
 def judge(bench: Bench, name: str, plant: Plant, args: argparse.Namespace, kept: Mapping[str, Fitted]) -> Iterator[dict[str, Any]]:
     inner = start(EngineConfig(model=args.model, **plant.options))
-    with contextlib.ExitStack() as stack:
-        stack.callback(inner.loop.stop)
+    try:
         bench.run(inner, plant)
         found = explained(bench, inner, plant, kept)
         limit = found.case.limit
@@ -167,6 +167,8 @@ def judge(bench: Bench, name: str, plant: Plant, args: argparse.Namespace, kept:
             print(f"  {row['option']:40} predicted {row['predicted']:+.1%}, measured {row['measured']:+.1%} of {row['measure']}: "
                   f"speed-up {row['error']:+.1%} off", flush=True)
             yield {"case": name, "limit": limit.name, "twin_error": twin_error(found), **row}
+    finally:
+        inner.loop.stop()
 
 
 def make_parser() -> Parser:

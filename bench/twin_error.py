@@ -10,7 +10,6 @@ slower. Errors are the twin's figure over the median of the engine's rounds, min
 --record keeps it in bench/results; options of measuring that are not the defaults are in the file's name.
 """
 import asyncio
-import contextlib
 import itertools
 import json
 import platform
@@ -204,8 +203,7 @@ def main() -> None:
         check_engine(config)
     recorder = Recorder()
     inner = start(config, listener=recorder)
-    with contextlib.ExitStack() as stack:
-        stack.callback(inner.loop.stop)
+    try:
         with parser.refusing():
             for each in cuts:
                 check(each, inner)
@@ -222,6 +220,8 @@ def main() -> None:
             if args.record:  # trace by trace: what fails later takes nothing with it
                 of = Path(args.model).name + named(parser.others(args, WAY))
                 report = keep(report, RESULTS / f"{today()[:10]}-{slug(processor().model)}-twin_error-{of}.json")
+    finally:
+        inner.loop.stop()
     print(json.dumps(report))
 
 

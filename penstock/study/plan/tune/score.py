@@ -7,10 +7,11 @@ from typing import Any
 from penstock.core.amount import above_zero, amount
 from penstock.core.errors import PenstockError
 from penstock.study.measure.metrics import Figures
+from penstock.study.measure.statistics import enough
 
 LEAST_RATE = 1e-6
 WORTH = 0.01  # a gain below this share is none
-ENOUGH = 35  # requests of a run: the fewest that can show that 90 % keep the SLO (`measure.statistics.enough`)
+TOLD_APART = 0.9  # share of requests that keep the SLO, which a run must be able to show
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +82,12 @@ def brief(score: Score) -> str:
 
 def too_few(measured: int) -> str | None:
     """Why runs of so many requests hardly tell settings apart; None where they do."""
-    if measured >= ENOUGH:
+    least = enough(TOLD_APART)
+    if least is None or measured >= least:
         return None
     runs = f"runs of {measured} measured request{'s' if measured != 1 else ''} are"
-    return (f"{runs} too few to tell settings apart by the share that keeps the SLO: that takes {ENOUGH}, so a --duration (or --requests) "
-            f"{math.ceil(10 * ENOUGH / measured) / 10} times as long")
+    return (f"{runs} too few to tell settings apart by the share that keeps the SLO: that takes {least}, so a --duration (or --requests) "
+            f"{math.ceil(10 * least / measured) / 10} times as long")
 
 
 def of_json(told: Mapping[str, Any]) -> Score:

@@ -2,13 +2,12 @@ from dataclasses import replace
 
 from penstock.core.config import EngineConfig
 from penstock.study.measure.slo import Slo
-from penstock.study.measure.statistics import enough
 from penstock.study.plan.tune import toml
 from penstock.study.plan.tune.budget import Drift
 from penstock.study.plan.tune.outcome import Gain, Left, Outcome
 from penstock.study.plan.tune.pairs import Pairs
 from penstock.study.plan.tune.report import lines
-from penstock.study.plan.tune.score import ENOUGH, Score
+from penstock.study.plan.tune.score import Score
 from penstock.study.plan.tune.setting import Setting
 from penstock.study.plan.tune.trust import Checked
 from tests.study.plan.tune.fake_bench import score
@@ -58,7 +57,7 @@ def test_runs_of_few_requests_are_told_above_the_answer_and_in_the_file():
     few = Outcome(checked=(Checked(Setting(), None, [replace(SLOW, kept=0, measured=count) for count in (2, 3, 90)]),))
     found, written = list(lines(few)), toml.text(few, EngineConfig(), Slo({"ttft": 0.3}), {})
     assert found[-2].startswith("runs of 3 measured requests are too few") and f"# {found[-2]}\n# {found[-1]}\n" in written
-    assert enough(0.9) == ENOUGH
+    assert "that takes 35, so a --duration (or --requests) 11.7 times as long" in found[-2]
     many = Outcome(checked=(Checked(Setting(), None, [SLOW]),))
     assert list(lines(many))[-2] == "" and "too few" not in toml.text(many, EngineConfig(), Slo({"ttft": 0.3}), {})
 
