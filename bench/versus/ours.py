@@ -58,11 +58,12 @@ def computed_in(task: Task) -> str:
 
 
 def settings(task: Task) -> dict[str, Any]:
-    """Fields of EngineConfig beside the model. The KV cache is as large as the questions need; all else is as by default."""
+    """Fields of EngineConfig beside the model. The KV cache is as large as the questions need, and keeps prefixes where that of others
+    does; all else is as by default."""
     blocks = -(-task.kv_tokens // BLOCK) + 1
     return {
         "dtype": "bfloat16", "threads": task.threads, "kv_tokens": blocks * BLOCK, "block_size": BLOCK, "max_model_len": task.max_tokens,
-        **task.options}
+        "prefix_cache": task.keeps_prefixes, **task.options}
 
 
 def command(task: Task) -> tuple[str, ...]:
