@@ -118,7 +118,7 @@ class Fields:
         """Raises ModelError for a field that would change what is computed but has not been read; logs the names of unknown ones."""
         unknown = []
         for path, name, value in self._unread():
-            if (SINK in name and value) or value not in NEUTRAL.get(name, (value,)):
+            if (SINK in name and value) or not is_neutral(name, value):
                 raise ModelError(f"config.json says {path} {shown(value)}, which is not supported for this architecture")
             if name not in NEUTRAL and name not in HARMLESS and not name.endswith(("_token_id", "_token_index")):
                 unknown.append(path)
@@ -138,6 +138,11 @@ class Fields:
         if value is MISSING or value is None:
             raise ModelError(f"{self._file} has no {self._path}{name}")
         return value
+
+
+def is_neutral(name: str, value: Any) -> bool:
+    """Whether this value of the field changes nothing. True and false are no numbers."""
+    return any(value == each and (isinstance(each, bool) or not isinstance(value, bool)) for each in NEUTRAL.get(name, (value,)))
 
 
 def shown(value: Any) -> str:

@@ -1,4 +1,5 @@
 """The architectures of GGUF files that are read: which family each is, what its metadata adds, and what its tensors are called."""
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -152,9 +153,10 @@ def _gemma(keys: Keys, pattern: int, largest: int) -> Config:
 def _phi3(keys: Keys, tensors: Tensors) -> Config:
     heads, hidden = keys.same("attention.head_count"), keys.whole("embedding_length")
     head_dim = keys.whole("attention.key_length", hidden // heads)
+    part = keys.whole("rope.dimension_count", head_dim) / head_dim
     return {
         "architectures": ["Phi3ForCausalLM"], "sliding_window": keys.whole("attention.sliding_window", 0, least=0) or None,
-        "partial_rotary_factor": keys.whole("rope.dimension_count", head_dim) / head_dim,
+        "partial_rotary_factor": math.nextafter(part, 1.0),  # times head_dim it is rounded down, but not below the count
         "original_max_position_embeddings": keys.whole("rope.scaling.original_context_length", keys.whole("context_length")),
     }
 

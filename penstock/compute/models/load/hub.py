@@ -263,6 +263,9 @@ def _check_reachable(repo: str, revision: str | None) -> None:
         return
     except (errors.HTTPError, OSError):
         raise ModelError(f"{_at(repo, revision)} {_unreachable()}") from None
+    except UnicodeEncodeError:
+        raise ModelError(f"the hub was not asked for {_at(repo, revision)}: the token that goes with it is not in ASCII, as all are; "
+                         "`penstock doctor` says where it is") from None
 
 
 @contextmanager

@@ -125,6 +125,8 @@ REFUSED: list[tuple[str, Config, str]] = [
     ("Phi3ForCausalLM", {"rope_scaling": {"type": "longrope", **LONG_FACTORS, "short_mscale": 1.2}}, "short_mscale 1.2"),
     ("Phi3ForCausalLM", {"partial_rotary_factor": 0.3125}, "rotate 5 dimensions of a head of 16"),
     ("LlamaForCausalLM", {"rope_scaling": []}, "rope_scaling [], but it must be an object"),
+    ("LlamaForCausalLM", {"logit_scale": True}, "logit_scale true, which is not supported"),
+    ("LlamaForCausalLM", {"num_kv_shared_layers": False}, "num_kv_shared_layers false, which is not supported"),
     ("LlamaForCausalLM", {"torch_dtype": 0}, "dtype 0; known: float32"),
     ("LlamaForCausalLM", {"dtype": ["bfloat16"]}, "dtype ['bfloat16']; known: float32"),
     ("SmolLM3ForCausalLM", {"no_rope_layers": [1, 0]}, "lists 2 no_rope_layers for 8 layers"),
@@ -145,7 +147,8 @@ def test_neutral_values_are_no_reason_to_refuse() -> None:
     plain = spec("LlamaForCausalLM")
     assert plain == spec(
         "LlamaForCausalLM", pretraining_tp=2, partial_rotary_factor=1.0, is_encoder_decoder=False, quantization_config=None,
-        layer_types=["full_attention"] * 8, attention_sink_size=0, mlp_bias=False, rope_scaling={}, rope_interleaved=False)
+        layer_types=["full_attention"] * 8, attention_sink_size=0, mlp_bias=False, rope_scaling={}, rope_interleaved=False,
+        logit_scale=1, num_kv_shared_layers=0)
 
 
 def test_fields_that_nothing_reads_are_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:

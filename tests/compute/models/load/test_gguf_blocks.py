@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from penstock.compute.models.load import gguf_blocks, gguf_grids
 from penstock.compute.models.load import gguf_points as points
 from penstock.compute.models.load.gguf_blocks import Format, codes, dequantize
-from penstock.compute.models.load.gguf_types import FORMATS, UNREAD
+from penstock.compute.models.load.gguf_types import FORMATS, GIVEN_UP, UNREAD
 from penstock.compute.quant.microscaled import LARGEST
 
 QUANTIZED = [number for number, kind in FORMATS.items() if kind.unpack is not None]
@@ -104,7 +104,7 @@ def test_sizes_and_names_are_ggmls() -> None:
         theirs = gguf.GGMLQuantizationType(number)
         assert (theirs.name, gguf.GGML_QUANT_SIZES[theirs]) == (kind.name, (kind.block, kind.block_bytes))
     newer = {41: "Q1_0", 42: "Q2_0"}  # than some releases of the package
-    assert {kind.value: kind.name for kind in gguf.GGMLQuantizationType if kind not in FORMATS} | newer == UNREAD
+    assert {kind.value: kind.name for kind in gguf.GGMLQuantizationType if kind not in FORMATS} | newer | GIVEN_UP == UNREAD
     assert set(FORMATS).isdisjoint(UNREAD)
 
 

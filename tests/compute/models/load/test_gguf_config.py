@@ -109,6 +109,8 @@ def test_long_positions(tmp_path: Path) -> None:
     assert spec(checkpoint.config) == spec(PHI3, rope_scaling=scaling, original_max_position_embeddings=64, sliding_window=None)
     partial = GgufCheckpoint(write(tmp_path / "y.gguf", PHI3, {"rope.dimension_count": whole(12)}))
     assert spec(partial.config) == spec(PHI3, partial_rotary_factor=0.75, sliding_window=None)
+    uneven = GgufCheckpoint(write(tmp_path / "z.gguf", {**PHI3, "head_dim": 44}, {"rope.dimension_count": whole(30)}))
+    assert 44 * (30 / 44) < 30 == spec(uneven.config).layers[0].rope.dim
 
 
 def test_gemma_2_by_default(tmp_path: Path) -> None:

@@ -169,6 +169,7 @@ def test_counts_and_lengths_that_the_file_does_not_hold(tmp_path: Path, content:
     (header(tensors=tensor(b"t", (33, 2), 8), num_tensors=1), "t is Q8_0 [2, 33], in blocks of 32"),
     (header(tensors=tensor(b"t", (256, 2), 40), num_tensors=1), "is stored as NVFP4; known: F32, F16"),
     (header(tensors=tensor(b"t", (256, 2), 42), num_tensors=1), "is stored as Q2_0; known: F32, F16"),
+    (header(tensors=tensor(b"t", (256, 2), 33), num_tensors=1), "is stored as Q4_0_8_8; known: F32, F16"),
     (header(tensors=tensor(b"t", (256, 2), 99), num_tensors=1), "is stored as the unknown type 99; known: F32, F16"),
     (header(tensors=tensor(b"t", (1 << 62, 1 << 62, 4, 4)), num_tensors=1), "is cut short: it has"),
     (header(tensors=tensor(b"t", (4,), 0, HUGE - 31), num_tensors=1), "is cut short: it has"),

@@ -218,6 +218,12 @@ def test_a_hub_that_does_not_answer_is_not_asked_again_and_again(remote: Remote,
     assert not remote.asked
 
 
+def test_a_token_that_no_header_carries_is_named(remote: Remote) -> None:
+    remote.unreachable = UnicodeEncodeError("ascii", "Bearer hf_\u00fc", 10, 11, "ordinal not in range(128)")
+    check_refused(lambda: hub.fetch_config(REPO, "v9"), f"the hub was not asked for {REPO} at v9: the token", "`penstock doctor` says")
+    assert not remote.asked
+
+
 def test_a_hub_that_answers_is_left_to_its_own_client(remote: Remote) -> None:
     """A server's fault may pass: huggingface_hub tries again."""
     remote.unreachable = http_error(errors.HfHubHTTPError)
