@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from penstock.compute.decoding.grammar.differ import Differ, Spelled
+from penstock.compute.decoding.grammar.effort import Effort
+from penstock.compute.decoding.grammar.patterns.algebra import Algebra
 from penstock.compute.decoding.grammar.schema.places import Differing, Place, written
 from penstock.compute.decoding.grammar.vocabulary import Spelling
 from penstock.core.types import StructuredOutputsParams as Wanted
@@ -32,6 +34,8 @@ class Pieces(Tokens):
 NUM = len(PIECES) + 4
 SPELLED = Spelled(Spelling(Pieces(), NUM, NUM - 1))
 FREE, SHORT = Differing(), Differing(most=2)
+PATTERN, KNOWN = "(?:a|b?)b|é", ["ab", "bb", "b", "é"]
+FITTING = Differing(texts=Algebra(Effort()).completions(Algebra(Effort()).whole(PATTERN)))
 LISTED = Differing(tuple(sorted(map(written, ["", "a", "ab", "b", '"', "é"]))))
 
 
@@ -69,12 +73,12 @@ def fits(items: Differing, text: bytes) -> bool:
         return False
     if item is None:
         return True
-    if items.values is not None:
-        return any(value.startswith(item) and value not in found for value in items.values)
+    if items.values is not None or items.texts is not None:
+        return any(value.startswith(item) and value not in found for value in items.values or map(written, KNOWN))
     return not (items.most is not None and item in found and len(json.loads(b'"' + item + b'"')) == items.most)
 
 
-@pytest.mark.parametrize("items", [FREE, SHORT, LISTED])
+@pytest.mark.parametrize("items", [FREE, SHORT, LISTED, FITTING])
 def test_a_token_is_struck_if_and_only_if_items_would_be_alike(items: Differing) -> None:
     """Behind texts of random tokens that begin as arrays of strings do."""
     rng, struck = random.Random(1), 0
@@ -96,7 +100,8 @@ def test_a_token_is_struck_if_and_only_if_items_would_be_alike(items: Differing)
 def begins_array(items: Differing, text: bytes) -> bool:
     """Whether it begins an array of strings of at most two characters; if some are listed, of these."""
     found, item = read(text)
-    if items.values is not None and not (set(found) <= {*items.values} and any(each.startswith(item or b"") for each in items.values)):
+    listed = items.values if items.texts is None else tuple(map(written, KNOWN))
+    if listed is not None and not (set(found) <= {*listed} and any(each.startswith(item or b"") for each in listed)):
         return False
     try:
         characters = codecs.getincrementaldecoder("utf-8")().decode(text)

@@ -5,6 +5,7 @@ from typing import TypeVar
 from penstock.compute.decoding.grammar.effort import PATTERNS, Effort
 from penstock.compute.decoding.grammar.patterns import chars, derive, language, write
 from penstock.compute.decoding.grammar.patterns.automaton import Automaton, has_text
+from penstock.compute.decoding.grammar.patterns.completions import Completions
 from penstock.compute.decoding.grammar.patterns.syntax import PatternError
 from penstock.compute.decoding.grammar.patterns.tree import NOTHING, Tree, both
 
@@ -20,6 +21,7 @@ class Algebra:
         self._read: dict[tuple[str, bool], Tree] = {}
         self._wholes: dict[str, Tree] = {}
         self._automata: dict[Tree, Automaton | PatternError] = {}
+        self._completions: dict[Tree, Completions] = {}
         self._held: dict[Tree, dict[str, bool]] = {}
         self._seen: dict[int, tuple[Tree, dict[str, bool]]] = {}  # the same by identity: hashing a large tree takes longer than an answer
         self._empty: dict[Tree, bool | PatternError] = {}
@@ -71,6 +73,12 @@ class Algebra:
     def automaton(self, tree: Tree) -> Automaton:
         """The automaton of a set. Raises PatternError if it needs too many states."""
         return self._known(self._automata, tree, lambda: Automaton(tree, self.effort))
+
+    def completions(self, tree: Tree) -> Completions:
+        """Of the strings that can be written in JSON without \\u. Raises PatternError if the automaton needs too many states."""
+        if tree not in self._completions:
+            self._completions[tree] = Completions(self.automaton(both([tree, write.TYPED])))
+        return self._completions[tree]
 
     def _known(self, answers: dict[Tree, T | PatternError], tree: Tree, find: Callable[[], T]) -> T:
         """Computes an answer, or repeats the answer or the PatternError of the first time."""

@@ -2,12 +2,14 @@
 
 Meanwhile the edges of a string are special characters: before it as many as the regex may have `^` in a row, each of which consumes one,
 and after it as many as it may have `$`. They are removed in the end, by derivatives from the left and from the right (derive.py).
+Until then "any text" has one more character that there is not, since trees take ANYTHING for all there is, edges included.
 """
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from penstock.compute.decoding.grammar.effort import PATTERNS, Effort
-from penstock.compute.decoding.grammar.patterns import chars
+from penstock.compute.decoding.grammar.patterns import chars, write
 from penstock.compute.decoding.grammar.patterns.automaton import size
 from penstock.compute.decoding.grammar.patterns.begun import without_sure
 from penstock.compute.decoding.grammar.patterns.derive import left, nullable, right
@@ -24,8 +26,8 @@ from penstock.compute.decoding.grammar.patterns.syntax import (
     WordEdge,
 )
 from penstock.compute.decoding.grammar.patterns.tree import (
-    ANYTHING,
     EMPTY,
+    NOTHING,
     Alt,
     Both,
     Chars,
@@ -51,13 +53,15 @@ A_NODE = 12  # steps per node from which an edge is removed
 REPEATS = "a pattern that repeats an anchor or what looks around cannot be obeyed"
 UNSEEN = (r"a \b, \B or lookbehind in a group, or after another one, cannot be obeyed unless all that it looks at stands in that group and "
           "after the other one")
-BEGIN, END = -2, -1  # the edges, as code points that no character has
+MARK, BEGIN, END = -3, -2, -1  # any text's own character and the edges, as code points that no character has
 BEGINS, ENDS = Chars(((BEGIN, BEGIN),)), Chars(((END, END),))
 BREAK = Chars(((10, 10),))
-ALL = rep(Chars(chars.union((*chars.EVERY, (BEGIN, END)))), 0, None)
+MARKED = chars.union((*chars.EVERY, (MARK, MARK)))
+TEXT = rep(Chars(MARKED), 0, None)
+ALL = rep(Chars(chars.union((*MARKED, (BEGIN, END)))), 0, None)
 START = rep(BEGINS, 0, None)  # before a match that begins with the string
-BEFORE = alt([rep(BEGINS, 0, None), seq([rep(BEGINS, 1, None), ANYTHING])])  # before a match, which may consume the remaining beginnings
-REST = alt([rep(ENDS, 0, None), seq([ANYTHING, rep(ENDS, 1, None)])])  # after a match, which may have consumed some of the ends
+BEFORE = alt([rep(BEGINS, 0, None), seq([rep(BEGINS, 1, None), TEXT])])  # before a match, which may consume the remaining beginnings
+REST = alt([rep(ENDS, 0, None), seq([TEXT, rep(ENDS, 1, None)])])  # after a match, which may have consumed some of the ends
 
 
 def matching(pattern: str, widely: bool, effort: Effort) -> Tree:
@@ -93,10 +97,10 @@ def without_edges(tree: Tree, node: Node, effort: Effort) -> Tree:
     """Removes the edges from a set of strings that have as many as `node` may consume."""
     for _ in range(max(1, most_edges(node, begins=True))):
         tree = left(tree, BEGIN, effort)
-    tree = within(tree, BEGIN, effort)
+    tree = within(tree, (BEGIN,), effort)
     for _ in range(max(1, most_edges(node, begins=False))):
         tree = right(tree, END, effort)
-    return within(tree, END, effort)
+    return within(tree, (END, MARK), effort)
 
 
 def most_edges(node: Node, begins: bool) -> int:
@@ -128,7 +132,7 @@ class Following:
         if is_alone(node):
             return seq([plain(node), then])
         if isinstance(node, Edge):
-            return seq([BEGINS if node.begins else self.ends, then])
+            return seq([BEGINS, then]) if node.begins else alt([seq([self.ends, then]), self._before_break(then)])
         if isinstance(node, Look) and not node.behind:
             return both([self._ahead(node), then])
         if isinstance(node, Look | WordEdge):
@@ -150,17 +154,25 @@ class Following:
             raise PatternError(REPEATS)
         edge = BEGIN if edges[0] else END
         once = self.of(node.item, EMPTY)
-        inner = within(once, edge, self.effort)
+        inner = within(once, (edge,), self.effort)
         is_idle, there = nullable(once), once
         for _ in range(max(edges)):
             there = left(there, edge, self.effort)
             is_idle = is_idle or nullable(there)
         others = rep(inner, 0 if is_idle else max(node.low - 1, 0), None if node.high is None else max(node.high - 1, 0))
+        plain = seq([rep(inner, node.low, node.high), then])
+        if node.high == 0:
+            return plain
         if edges[0]:
-            rounds = [BEGINS, left(once, BEGIN, self.effort), others]
-        else:
-            rounds = [others, right(once, END, self.effort), ENDS]
-        return seq([alt([rep(inner, node.low, node.high), *([seq(rounds)] if node.high != 0 else [])]), then])
+            return alt([plain, seq([BEGINS, left(once, BEGIN, self.effort), others, then])])
+        return alt([plain, seq([others, right(once, END, self.effort), alt([seq([ENDS, then]), self._before_break(then)])])])
+
+    def _before_break(self, then: Tree) -> Tree:
+        """What follows a `$` that stands before the last line break, as it may in Python, and leaves that to what follows it."""
+        if not self.widely or then == REST:  # of which a `$` has had its share
+            return NOTHING
+        after = left(then, BREAK.ranges[0][0], self.effort)
+        return seq([BREAK, write.writable(after, ENDS.ranges) if write.is_plain(after) else both([after, rep(ENDS, 0, None)])])
 
     def row(self, before: Tree | None, items: Sequence[Node], then: Tree) -> Tree:
         """The nodes one after another, followed by `then`, after `before`; None: what precedes them is unknown."""
@@ -293,7 +305,7 @@ def is_anchored(node: Node) -> bool:
 def plain(node: Node) -> Tree:
     """The set of a node for which `is_alone` holds."""
     if isinstance(node, Set):
-        return Chars(node.ranges)
+        return Chars(MARKED if node.ranges == chars.EVERY else node.ranges)
     if isinstance(node, Row):
         return seq([plain(item) for item in node.items])
     if isinstance(node, Either):
@@ -302,18 +314,18 @@ def plain(node: Node) -> Tree:
     return rep(plain(node.item), node.low, node.high)
 
 
-def within(tree: Tree, edge: int, effort: Effort) -> Tree:
-    """The set without this edge's character: no `Chars` in the tree contains it."""
+def within(tree: Tree, codes: Sequence[int], effort: Effort) -> Tree:
+    """The set without these characters: no `Chars` in the tree contains one."""
     effort.spend(A_NODE, PATTERNS)
     if isinstance(tree, Chars):
-        return Chars(chars.without(tree.ranges, edge))
+        return Chars(reduce(chars.without, codes, tree.ranges))
     if isinstance(tree, Seq):
-        return seq([within(item, edge, effort) for item in tree.items])
+        return seq([within(item, codes, effort) for item in tree.items])
     if isinstance(tree, Alt):
-        return alt([within(item, edge, effort) for item in tree.items])
+        return alt([within(item, codes, effort) for item in tree.items])
     if isinstance(tree, Both):
-        return both([within(item, edge, effort) for item in tree.items])
+        return both([within(item, codes, effort) for item in tree.items])
     if isinstance(tree, Rep):
-        return rep(within(tree.item, edge, effort), tree.low, tree.high)
+        return rep(within(tree.item, codes, effort), tree.low, tree.high)
     assert isinstance(tree, Other)
-    return other(within(tree.item, edge, effort))
+    return other(within(tree.item, codes, effort))

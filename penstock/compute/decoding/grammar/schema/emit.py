@@ -11,6 +11,7 @@ from penstock.compute.decoding.grammar.patterns.algebra import Algebra
 from penstock.compute.decoding.grammar.patterns.syntax import PatternError
 from penstock.compute.decoding.grammar.patterns.tree import ANYTHING, Seq, alt, both, other, text
 from penstock.compute.decoding.grammar.schema.document import Goal
+from penstock.compute.decoding.grammar.schema.endless import Goals
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
 from penstock.compute.decoding.grammar.schema.expand import ONE_OF, Expander
 from penstock.compute.decoding.grammar.schema.keywords import FOLLOWED, POSITIVE, TOGETHER
@@ -50,14 +51,15 @@ class Worked:
 
 class Writer:
     """Writes goals with all that they lead to; for one document. `room`: characters, and no value has more. `called`: what the names of
-    definitions begin with. `compares`: items that must differ may be left to whoever follows `places`, which tell where they are."""
+    definitions begin with. `uncompared`: items that must differ and are not left to whoever follows `places`, which tell where they are;
+    None: all."""
 
-    def __init__(self, expander: Expander, room: int = UNLIMITED, called: str = "g", compares: bool = False) -> None:
+    def __init__(self, expander: Expander, room: int = UNLIMITED, called: str = "g", uncompared: Goals | None = None) -> None:
         self.room = room
         self._expander = expander
         self._called = called
         self._algebra = expander.algebra
-        self._settling = Settling(expander.document, expander.goal, expander.algebra, compares)
+        self._settling = Settling(expander.document, expander.goal, expander.algebra, uncompared)
         self._texts = Texts(expander.algebra)
         self._worked: dict[Goal, Worked] = {}
         self._listable = MOST_LISTED_IN_ALL
@@ -75,7 +77,7 @@ class Writer:
             if self._can(part) and not worked.anything:
                 self.at = part
                 definitions[worked.name] = self._definition(worked)
-        records = {part: worked.records for part, worked in self._worked.items() if not worked.anything}
+        records = {part: list(self._possible(worked)) for part, worked in self._worked.items() if not worked.anything}
         self.places = Places(records, self._algebra).of(goal)
         whole = self._reference(goal)
         return whole if isinstance(whole, bool) else merged({**whole, "$defs": definitions})
@@ -196,9 +198,11 @@ class Writer:
             return worked.anything
         return {"$ref": f"#/$defs/{worked.name}"}
 
+    def _possible(self, worked: Worked) -> Iterator[Record]:
+        return compress(worked.records, [self._least_of(each) <= self.room for each in worked.outlines])
+
     def _definition(self, worked: Worked) -> Schema:
-        possible = [self._least_of(each) <= self.room for each in worked.outlines]
-        written = [self._record(record) for record in compress(worked.records, possible)]
+        written = [self._record(record) for record in self._possible(worked)]
         distinct = [*{json.dumps(each): each for each in written}.values()]  # 1 and true are equal in Python
         return distinct[0] if len(distinct) == 1 else {"anyOf": distinct}
 

@@ -9,6 +9,7 @@ from penstock.compute.decoding.grammar.patterns.algebra import Algebra
 from penstock.compute.decoding.grammar.patterns.syntax import PatternError
 from penstock.compute.decoding.grammar.schema.document import Document, Goal, Literal, place_in
 from penstock.compute.decoding.grammar.schema.emit import Writer
+from penstock.compute.decoding.grammar.schema.endless import Goals
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError, at, left_nothing, listed
 from penstock.compute.decoding.grammar.schema.expand import Expander, Keyword
 from penstock.compute.decoding.grammar.schema.negate import WHY_UNTOLD
@@ -32,7 +33,8 @@ def lowered(
 ) -> tuple[dict[str, Any] | bool, Writer]:
     """Whatever is valid by the result is valid by the part of the document that `$ref` in `wanted` leads to, and by the keywords beside it;
     and who wrote it, who knows where its definitions, whose names begin with `called`, come from. `room`: characters, and no answer has
-    more. `closed`: objects have no properties that their schema does not mention. `compares`: see Writer.
+    more. `closed`: objects have no properties that their schema does not mention. `compares`: items that must
+    differ may be left to whoever follows the writer's `places`.
 
     Raises UnsupportedError, with the reason, for a schema that cannot be obeyed, and for one that nothing is valid by, and TooLargeError,
     with the place in the document, for one that takes more steps than its effort has.
@@ -42,16 +44,19 @@ def lowered(
     except UnsupportedError as error:
         raise UnsupportedError(f"{error}{at(place_in(document.root.schema, error.schemas, error.inside))}") from None
     expander = Expander(document, Algebra(document.effort), closed=closed)
-    writer = Writer(expander, room, called, compares)
-    try:
-        written = writer.write(goal)
-    except MixedError:
-        return lowered(document, wanted, room, closed, called)
-    except TooLargeError as error:
-        place, _ = writer.said(writer.at)
-        raise TooLargeError(f"{error} (it had come to {place})" if place else str(error)) from None
-    except (UnsupportedError, PatternError, RecursionError) as error:
-        raise UnsupportedError(told(error, document, writer)) from None
+    uncompared: Goals | None = frozenset() if compares else None
+    written = None
+    while written is None:
+        writer = Writer(expander, room, called, uncompared)
+        try:
+            written = writer.write(goal)
+        except MixedError as error:
+            uncompared = error.items and error.items.union(uncompared or ())
+        except TooLargeError as error:
+            place, _ = writer.said(writer.at)
+            raise TooLargeError(f"{error} (it had come to {place})" if place else str(error)) from None
+        except (UnsupportedError, PatternError, RecursionError) as error:
+            raise UnsupportedError(told(error, document, writer)) from None
     if written is False:
         raise UnsupportedError(untold(expander, goal, room) or nothing(writer, expander, goal))
     return written, writer

@@ -2,16 +2,16 @@
 
 Each record gives several, any of which will do; none where there is no such value.
 """
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, islice
 from typing import Any
 
 from penstock.compute.decoding.grammar.effort import PARTS
 from penstock.compute.decoding.grammar.patterns.algebra import Algebra
-from penstock.compute.decoding.grammar.patterns.chars import EVERY as EVERY_CHAR
+from penstock.compute.decoding.grammar.patterns.completions import MANY
 from penstock.compute.decoding.grammar.patterns.syntax import PatternError
-from penstock.compute.decoding.grammar.patterns.tree import ANYTHING, Chars, Tree, alt, both, longest, other, rep, text, texts
+from penstock.compute.decoding.grammar.patterns.tree import Tree, alt, both, longest, other, text, texts
 from penstock.compute.decoding.grammar.patterns.write import is_plain, writable
 from penstock.compute.decoding.grammar.schema.document import Document, Goal, Literal, is_anything, is_impossible, join
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError
@@ -32,6 +32,7 @@ from penstock.compute.decoding.grammar.schema.records import (
     Strings,
     bulk,
 )
+from penstock.compute.decoding.grammar.schema.texts import set_of
 
 MOST = 64  # choices that one record is made into
 MOST_NAMES = 400  # optional ones in all such choices together: a place in the grammar is at each of them at once
@@ -41,18 +42,18 @@ MORE_CONTAINED = 8  # items that may be contained beyond the least, where there 
 MOST_ITEMS = 4000  # of an array: more are never written, fewer are always enough
 A_RECORD = 20  # steps of making one
 UNCOMPARED = "uniqueItems asks for items that differ, which a grammar cannot compare"
-ONE_CHAR = Chars(EVERY_CHAR)
 
 
 class Settling:
-    """Settles the records of one document. `shapes` works goals out. `compares`: items that must differ are compared while an answer is
-    written, as far as they can be. Raises UnsupportedError for what cannot be settled."""
+    """Settles the records of one document. `shapes` works goals out. Items that must differ are compared while an answer is written, but
+    for those that are `uncompared`; None: all are. Raises UnsupportedError for what cannot be settled."""
 
-    def __init__(self, document: Document, shapes: Callable[[Goal], Sequence[Shape]], algebra: Algebra, compares: bool = False) -> None:
+    def __init__(self, document: Document, shapes: Callable[[Goal], Sequence[Shape]], algebra: Algebra,
+                 uncompared: Collection[Goal] | None = None) -> None:
         self._document = document
         self._shapes = shapes
         self._algebra = algebra
-        self._compares = compares
+        self._uncompared = uncompared
 
     def arrays(self, record: Arrays) -> Iterator[Arrays]:
         """Without `contains`, and without `unique` unless items are compared while they are written. Raises UnsupportedError for items that
@@ -95,7 +96,8 @@ class Settling:
         return replace(record, prefix=tuple(prefix), rest=join(record.rest, denied), low=max(record.low, start + wanted.low))
 
     def _unique(self, record: Arrays) -> Iterator[Arrays]:
-        """Of few possible items, selections in their order; of items that cannot be alike, or are compared later, whatever they are."""
+        """Of few possible items, selections in their order; of items that cannot be alike, or are compared later, whatever they are: if
+        that can be is told by the places where they stand."""
         if record.prefix:
             if not self._are_unlike(record):
                 raise UnsupportedError(UNCOMPARED)
@@ -103,12 +105,15 @@ class Settling:
             return
         items = self._differing(record.rest)
         if items is not None:
-            high = record.high if items.values is None else least(record.high, len(items.values))
+            high = least(record.high, num if (num := items.num()) < MANY else None)
             if high is None or record.low <= high:
                 yield replace(record, high=high)
             return
         found = self._values(record.rest)
         if None in found.values():
+            if self._is_compared(record.rest):
+                yield record
+                return
             raise UnsupportedError(UNCOMPARED if record.low > 1 else f"{UNCOMPARED}; with maxItems 1 it could")
         values = [value for each in found.values() for value in each or ()]
         most = min(len(values), len(values) if record.high is None else record.high)
@@ -117,12 +122,16 @@ class Settling:
         for chosen in islice(selections, 4 * MOST):
             yield Arrays(chosen, self._document.nothing, len(chosen), len(chosen))
 
+    def _is_compared(self, goal: Goal) -> bool:
+        return self._uncompared is not None and goal not in self._uncompared
+
     def _differing(self, goal: Goal) -> Differing | None:
         """What is known of items that are compared while they are written; None for others."""
-        if not self._compares:
+        if not self._is_compared(goal):
             return None
-        shapes = self._shapes(goal)
-        return differing([shape[STRING] for shape in shapes]) if all(set(shape) == {STRING} for shape in shapes) else None
+        records = [record for shape in self._shapes(goal) for record in shape.values()]
+        texts = [record for record in records if isinstance(record, Strings)]
+        return differing(texts, self._algebra) if len(texts) == len(records) else None
 
     def _are_unlike(self, record: Arrays) -> bool:
         """Whether no two items can be equal."""
@@ -206,11 +215,7 @@ class Settling:
             if isinstance(record, Strings):
                 if record.formats:
                     raise UnsupportedError(f"propertyNames has the format {record.formats[0]!r}, which is not known of names")
-                if record.values is not None:
-                    found.append(alt([text(value) for value in record.values]))
-                else:
-                    long = ANYTHING if (record.low, record.high) == (0, None) else rep(ONE_CHAR, record.low, record.high)
-                    found.append(both([*record.patterns, *map(other, record.excluded), long]))
+                found.append(set_of(record))
         return alt(found)
 
     def _listed(self, goal: Goal) -> tuple[str, ...]:

@@ -3,9 +3,10 @@ from typing import Any
 
 from penstock.compute.decoding.grammar.effort import PATTERNS
 from penstock.compute.decoding.grammar.patterns.algebra import Algebra
+from penstock.compute.decoding.grammar.patterns.chars import EVERY
 from penstock.compute.decoding.grammar.patterns.lift import MOST_COMBINED, lifted
 from penstock.compute.decoding.grammar.patterns.syntax import PatternError
-from penstock.compute.decoding.grammar.patterns.tree import NOTHING, Tree, both, longest, other, shortest
+from penstock.compute.decoding.grammar.patterns.tree import NOTHING, Chars, Tree, alt, both, longest, other, rep, shortest, text
 from penstock.compute.decoding.grammar.patterns.write import TYPED, is_plain
 from penstock.compute.decoding.grammar.patterns.write import writable as typed
 from penstock.compute.decoding.grammar.schema.formats import AGREED
@@ -17,6 +18,7 @@ from penstock.compute.decoding.grammar.syntax import HEADER, json_value
 MOST_COUNTED = 10**9  # characters: more are never written
 LEFT_OPEN = 10_000  # steps for a pattern that only llguidance can combine with others, which takes about as long
 A_TRIAL = 1500  # steps of having llguidance read a string
+ONE_CHAR = Chars(EVERY)
 NO_TEXT = "Unsatisfiable schema: Regex is empty"  # llguidance's word for it
 
 
@@ -89,6 +91,14 @@ class Texts:
             self._algebra.effort.spend(A_TRIAL, PATTERNS)
             self._empty[value] = NO_TEXT in deeply(lambda: LLMatcher.validate_grammar(f"{HEADER}start: {value}"))
         return self._empty[value]
+
+
+def set_of(record: Strings) -> Tree:
+    """All texts of a record without formats."""
+    if record.values is not None:
+        return alt(list(map(text, record.values)))
+    lengths = [] if (record.low, record.high) == (0, None) else [rep(ONE_CHAR, record.low, record.high)]
+    return both([*record.patterns, *map(other, record.excluded), *lengths])
 
 
 def in_lengths(pattern: Tree, record: Strings) -> bool | None:

@@ -39,6 +39,19 @@ def test_the_narrow_reading_is_in_pythons_and_pythons_in_the_wide_one(pattern: s
     assert agreed > 450
 
 
+@pytest.mark.parametrize("pattern", [
+    "b$\n", r"b$$\s", "(a$|b)\n", r"(?:a|b$)\s*$", r"(b|$)+\n", r"a(?:$\n)+", r"(?!b$\n)b", "$(?:$|a*)", "$(?:$|b|a*)$",
+    "^(?:a$|(?:$|b)$$|$)",
+])
+def test_an_end_before_the_last_line_break_or_another_end_is_one(pattern: str) -> None:
+    """In Python both are; elsewhere the first is none."""
+    narrow, wide = ALGEBRA.matching(pattern), ALGEBRA.matching(pattern, widely=True)
+    for text in map("".join, itertools.chain.from_iterable(itertools.product("ab\n", repeat=length) for length in range(4))):
+        found = re.search(pattern, text) is not None
+        assert ALGEBRA.holds(narrow, text) <= found <= ALGEBRA.holds(wide, text), text
+        assert "\n" in text or ALGEBRA.holds(narrow, text) is ALGEBRA.holds(wide, text), text
+
+
 PLAIN = st.recursive(
     st.sampled_from(["a", "b", "c", "[ab]", "[^a]", "(?:)"]),
     lambda inner: st.one_of(

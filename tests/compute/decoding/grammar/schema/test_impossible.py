@@ -72,11 +72,11 @@ def test_items_that_differ(schema: Any, good: list[Any], bad: list[Any]) -> None
 
 
 @pytest.mark.parametrize("schema", [
-    {"items": {"type": "integer"}, "minItems": 2}, {"items": {"type": "string", "pattern": "^a"}}, {"items": {"type": "object"}},
+    {"items": {"type": "integer"}, "minItems": 2}, {"items": {"type": "string", "format": "uri"}}, {"items": {}},
     {"items": {"type": "integer", "minimum": 0, "maximum": 999}},
     {"prefixItems": [{"type": "integer"}, {"type": ["string", "number"]}], "items": False}, {"prefixItems": [{"type": "integer"}]},
     {"prefixItems": [{"enum": ["a", "b"]}, {"enum": ["b", "c"]}], "items": False},
 ])
-def test_items_that_a_grammar_cannot_compare_are_refused(schema: Any) -> None:
+def test_items_that_cannot_be_compared_are_refused(schema: Any) -> None:
     with pytest.raises(RequestError, match="uniqueItems asks for items that differ"):
         COMPILER.compile(StructuredOutputsParams(json={**UNIQUE, **schema}))

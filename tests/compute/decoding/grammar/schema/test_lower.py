@@ -177,7 +177,7 @@ def test_what_is_let_through_and_what_is_not(schema: Any, good: list[Any], bad: 
 
 
 @pytest.mark.parametrize(("schema", "why"), [
-    ({"type": "array", "items": {"type": ["string", "object"]}, "uniqueItems": True}, "items that differ"),
+    ({"type": "array", "items": {"type": ["string", "number"]}, "uniqueItems": True}, "items that differ"),
     ({"type": "object", "minProperties": 3}, "names that differ"),
     ({"$ref": "http://elsewhere.example/a.json"}, "other documents are not fetched"), ({"$ref": "#/$defs/x"}, "leads nowhere"),
     ({"type": "string", "minLength": 3, "maxLength": 2}, "no value is valid"), ({"type": "thing"}, 'type is "thing"'),
