@@ -45,7 +45,7 @@ def show(found: Any) -> None:
     console.print(f"{wrapped(machine, width)}\n")
     console.print(table(found))
     console.print()
-    for line in draw(found.hardware, width=width):
+    for line in draw(found.hardware, width=width, encoding=sys.stdout.encoding):
         console.print(Text.assemble(*((cell.text, COLOURS.get(cell.dtype or "", "")) for cell in line)), no_wrap=True, crop=False)
     for doubt in doubts(found):
         console.print(wrapped(doubt, width, 2))

@@ -21,6 +21,7 @@ class StepCost:
     kv_bytes: int  # read and written
     activation_bytes: int
     operations: int
+    more_weight_bytes: int = 0  # that twice the rows would read beside these
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,12 @@ class WeightReads:
             read += num_bytes * (1 - others**rows)
         return round(read)
 
+    def more(self, rows: int) -> int:
+        """Of experts, what twice the rows would read beside."""
+        if not self._experts:
+            return 0
+        return round(sum([num_bytes * (others**rows - others**(2 * rows)) for others, num_bytes in self._experts.items()]))
+
 
 class Price:
     """Counts the steps of one program."""
@@ -97,7 +104,8 @@ class Price:
             kv_values += round(read) * attends.values * layers
         values = rows * self._values[0] + logits * self._values[1]
         return StepCost(
-            self._weights.count(rows, logits), round(kv_values * self._storage.kv), round(values * self._storage.activation), operations)
+            self._weights.count(rows, logits), round(kv_values * self._storage.kv), round(values * self._storage.activation), operations,
+            self._weights.more(rows))
 
 
 def _values(op: Op, program: Program, work: StepWork) -> int:

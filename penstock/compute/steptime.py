@@ -26,11 +26,16 @@ KERNELS: Mapping[str, float] = {
     "embed": 1, "rms_norm": 1, "linear": 1, "split_heads": 0, "rope": 0, "kv_write": 1, "attention": 1, "act_mul": 1, "add": 0, "gather": 0,
     "softcap": 1, "moe_route": 1, "moe_route_grouped": 1,
     "moe_experts": 5,  # rows are sorted by expert, multiplied, activated, multiplied again, and each row's are summed
-    "latent_write": 1, "latent_attention": 3,  # a product before it and one behind
+    # A product before it and one behind, and scores and values in parts that are summed: 23 us beside their bytes on an H200, with 16 heads
+    # of 1,024 tokens (SGLang 0.5.14, TensorRT-LLM 1.3.0rc20: aiconfigurator-core 0.12.0, systems/data/h200_sxm/mla, mla_bmm).
+    "latent_write": 1, "latent_attention": 8,
 }
 SILENT = frozenset(kind for kind, count in KERNELS.items() if not count)  # their bytes are moved by a neighbour
 # By the type that codes are multiplied in, where rows are made to fit.
 ROUNDED = {name: f":activations={name}" for name in ("int8", "fp8", "fp4")}
+# Types to which a kernel of its own makes rows fit, group by group, where a matrix has scales by groups: its products take 2 to 3 us more
+# than their bytes and one kernel do (fp8 by blocks on an H200, SGLang 0.5.14 and TensorRT-LLM 1.3.0rc20: the same, gemm).
+GROUPWISE = ("fp8", "fp4")
 # Formats of coded matrices, by what chooses their kernels (csrc/kernels/amxcodes.h, panel.h).
 CODES = ("int8", "int4", "int8 by 32", "int6 by 32", "int4 by 32", "int6 by 16", "int4 by 16")
 
@@ -65,6 +70,7 @@ class Numbers:
     coded_dtype: str  # that these are multiplied in; narrower than `dtype` where rows are rounded too, so that nothing is unpacked
     apart: Mapping[str, str] = field(default_factory=dict)  # the same of weights that are multiplied in another type
     forms: Mapping[str, str] = field(default_factory=dict)  # of CODES, for each of `coded`; lacks those that bits alone tell
+    grouped: frozenset[str] = frozenset()  # of `coded`, those with scales by groups of columns
 
     def product(self, weight: str) -> str:
         """The type that a weight stored as codes is multiplied in."""
@@ -74,6 +80,10 @@ class Numbers:
         """The format of a matrix, as `Hardware.products` and `Efficiency.by_rows` have it; codes are `computed` in that type."""
         form = self.forms.get(weight)
         return self.family(weight, computed) if form is None else f"{form}{ROUNDED.get(computed, '')}"
+
+    def rounds(self, weight: str, computed: str) -> bool:
+        """Whether rows have to be rounded group by group before they are multiplied with a matrix of codes, in this type."""
+        return computed in GROUPWISE and weight in self.grouped
 
     def family(self, weight: str, computed: str) -> str:
         """The same by bits alone: all that the makers of other parts tell."""
@@ -231,16 +241,37 @@ class Roofline:
     def _grouped(self) -> Iterator[_Group]:
         """A group for ops of one kind over buffers of the same shapes and weights of the same bytes."""
         buffers, held, coded = self._program.buffers, self._numbers.storage.weights, self._numbers.coded
-        counts: dict[tuple[object, ...], tuple[Op, int]] = {}
+        counts: dict[tuple[object, ...], tuple[Op, bool, int]] = {}
+        rounded: set[str] = set()  # buffers: once for all that multiplies their rows
         for op in self._program.ops:
-            key = (op.kind, op.attrs.get("window"), *(buffers[name] for name in (*op.inputs, *op.outputs)),
+            rounds = self._rounds(op) and (op.kind == "moe_experts" or op.inputs[0] not in rounded)
+            rounded = (rounded | {op.inputs[0]} if rounds else rounded) - set(op.outputs)
+            key = (rounds, op.kind, op.attrs.get("window"), *(buffers[name] for name in (*op.inputs, *op.outputs)),
                    *((held[name], coded.get(name), self._numbers.forms.get(name), self._numbers.product(name)) for name in op.weights))
-            counts[key] = (op, counts[key][1] + 1 if key in counts else 1)
-        for op, count in counts.values():
-            for group in self._experts(op) if op.kind == "moe_experts" else (self._group(op),):
+            counts[key] = (op, rounds, counts[key][2] + 1 if key in counts else 1)
+        for op, rounds, count in counts.values():
+            groups = list(self._experts(op)) if op.kind == "moe_experts" else [self._group(op)]
+            for group in [*groups, *self._rounding(op)] if rounds else groups:
                 group.count = count
                 if group.kernels or group.weight_s or group.act_row_s:
                     yield group
+
+    def _rounds(self, op: Op) -> bool:
+        weight = op.weights[0] if op.kind in ("linear", "moe_experts") else ""
+        return weight in self._numbers.coded and self._numbers.rounds(weight, self._part.computes(self._numbers.product(weight)))
+
+    def _rounding(self, op: Op) -> Iterator[_Group]:
+        """Of its rows, and of what experts make of them before their second product: what is read once more, as codes are written and read
+        in its place."""
+        program, share = self._program, 1 / self._split.tensor_parallel
+        value_s = self._numbers.storage.activation / (self._part.memory_bandwidth * self._part.efficiency.memory)
+        read = op.inputs[0]
+        values = [numel(program.buffers[read], StepWork(((1, 1),), 1)) * (share if read in self._halves else 1.0)]
+        if op.kind == "moe_experts":
+            values.append(int(program.buffers[op.inputs[1]][1]) * program.weights[op.weights[1]].shape[-1] * share)
+        of_logits = program.buffers[read][0] == "L"
+        for count in values:
+            yield _Group(of_logits, layered=not of_logits, kernels=1, act_row_s=count * value_s)
 
     def _group(self, op: Op) -> _Group:
         program, part, ranks = self._program, self._part, self._split.tensor_parallel

@@ -2,13 +2,24 @@
 
 `exit_status` is what a command ends with: 2 where what the command line asks for cannot be obeyed, 1 where it could be and the work failed.
 """
+from typing import Any
+
 FAILED, WRONG_USAGE = 1, 2
+INTERRUPTS = (KeyboardInterrupt, SystemExit)  # meant for the process. All else is a failure: a panic of native code is no Exception
 
 
 class PenstockError(Exception):
     """Anything that Penstock refuses or fails at on purpose; printed without a traceback."""
 
     exit_status = FAILED
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Made again without `__init__`, whose parameters only its own class knows."""
+        return _made_again, (type(self), self.args), vars(self)
+
+
+def _made_again(kind: type[PenstockError], args: tuple[Any, ...]) -> PenstockError:
+    return kind.__new__(kind, *args)
 
 
 class UsageError(PenstockError):

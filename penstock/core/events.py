@@ -35,3 +35,5 @@ class StepRecord:
     num_served: int = 0  # requests of which a step has held a sequence by now, and that go on
     num_ended: int = 0  # requests that end with this step
     rested: bool = False  # everybody had gone before it came to this step: whoever ran or waited after the last one was aborted
+    more_weight_bytes: int = 0  # that a step of twice the rows would read beside `weight_bytes`: experts
+    draft_seconds: float = 0.0  # that drafting took, of those beside the backend's

@@ -247,6 +247,8 @@ class StepResult:
     operations: int = 0
     work: StepWork | None = None
     asks: tuple[tuple[int, int], ...] = ()  # (seq_id, from which token on): the next plan is to tell the sequence's tokens
+    more_weight_bytes: int = 0  # that a step of twice the rows would read beside: experts
+    draft_seconds: float = 0.0  # for the next step's drafts, beside the backend's
 
 
 @message

@@ -50,6 +50,48 @@ class StepWork:
         return read, pairs
 
 
+@message
+class EvenWork(StepWork):
+    """The same of sequences that are alike, which need not be looked at one by one: `count` with a row and `context` tokens each, and then,
+    where `rows` is not 0, one prompt of which so many of `total` tokens are computed."""
+
+    count: int = 0
+    context: int = 0
+    rows: int = 0
+    total: int = 0
+
+    @property
+    def num_tokens(self) -> int:
+        return self.count + self.rows
+
+    @property
+    def num_context_tokens(self) -> int:
+        return self.count * self.context + self.total
+
+    @property
+    def attention_pairs(self) -> int:
+        return self.count * self.context + self.rows * self.total - self.rows * (self.rows - 1) // 2
+
+    def sequences(self) -> Iterator[tuple[int, int, int]]:
+        if self.count:
+            yield self.count, 1, self.context
+        if self.rows:
+            yield 1, self.rows, self.total
+
+    def windowed(self, window: int | None) -> tuple[int, int]:
+        if window is None:
+            return self.num_context_tokens, self.attention_pairs
+        one, prompt = (StepWork((each,)).windowed(window) for each in ((1, self.context), (self.rows, self.total)))
+        return self.count * one[0] + prompt[0], self.count * one[1] + prompt[1]
+
+
+def even_work(count: int, context: int, rows: int = 0, start: int = 0) -> EvenWork:
+    """`start`: tokens of the prompt before its rows. All sequences have logits."""
+    total = start + rows if rows else 0
+    contexts = ((1, context),) * count + (((rows, total),) if rows else ())
+    return EvenWork(contexts, count + (rows > 0), count, context, rows, total)
+
+
 class StepTimer(Protocol):
     """Predicts the time of a step; asked by the deadline order, the speculation controller, explain and the twin."""
 

@@ -5,8 +5,9 @@ import os
 import re
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -19,6 +20,7 @@ from penstock.core.types import Completion, Logprob, Output, SamplingParams, Tok
 from penstock.serve.engine.build import build, choose_backend, make_selections, parsers
 from penstock.serve.engine.machine import without_native
 from penstock.serve.engine.requests import Delta, Request, given_up
+from penstock.serve.engine.selecting import on_thread
 from penstock.serve.engine.selection import Selection
 from penstock.serve.engine.utilization import Recorder, shares_of
 from penstock.serve.spans import Span, Spans
@@ -110,8 +112,9 @@ class LLM:
         """One Output per prompt, in order. A prompt is a string or {"prompt_token_ids": [...]}. `on_delta` is called with whatever a step
         adds to any of them.
 
-        Raises RequestError for a prompt or parameter that cannot be served; then nothing was generated. Raises it, too, where no
-        answer's grammar could be followed to its end. Where some could, the others end with "abort", and a line in the log says so.
+        Raises RequestError for a prompt or parameter that cannot be served; then nothing was generated. Raises it, too, where a scorer
+        fails, and where no answer's grammar could be followed to its end. Where some could, the others end with "abort", and a line in
+        the log says so.
         """
         listed = list_prompts(prompts)
         default = self.get_default_sampling_params() if sampling_params is None else sampling_params
@@ -193,6 +196,8 @@ class LLM:
                 self._engine.add(request if selection is None else selection.request)
             while self._engine.num_requests():
                 deltas = self._engine.step()
+                for _, error in self._engine.take_refused():
+                    raise error
                 if deltas is None:  # a batch waits for company
                     time.sleep(max(0.0, self._engine.wake_s() - self._engine.clock.now()))
                 for request_id, delta in deltas or []:
@@ -282,13 +287,21 @@ def check_given_up(requests: Sequence[Request], outputs: Mapping[str, Output]) -
 
 
 def best_of_all(selections: Mapping[str, Selection]) -> Iterator[tuple[str, Delta]]:
-    """(request id, delta) of the answers that were chosen; scorers are waited for together."""
-    if not selections:
-        return
-    with ThreadPoolExecutor(SCORERS_AT_ONCE) as threads:
-        found = threads.map(Selection.chosen, selections.values())
-        for request_id, deltas in zip(selections, found, strict=True):
-            yield from ((request_id, delta) for delta in deltas)
+    """(request id, delta) of the answers that were chosen; several scorers are waited for together. When one fails, or the user interrupts,
+    nobody waits for the others."""
+    waiting: deque[tuple[str, Future[list[Delta]]]] = deque()
+    for request_id, selection in selections.items():
+        waiting.append((request_id, on_thread(selection.chosen)))
+        if len(waiting) == SCORERS_AT_ONCE:
+            yield from first_of(waiting)
+    while waiting:
+        yield from first_of(waiting)
+
+
+def first_of(waiting: deque[tuple[str, Future[list[Delta]]]]) -> Iterator[tuple[str, Delta]]:
+    request_id, chosen = waiting.popleft()
+    for delta in chosen.result():
+        yield request_id, delta
 
 
 def by_text(on_text: OnText) -> OnDelta:

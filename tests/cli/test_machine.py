@@ -1,4 +1,5 @@
 """`penstock limits` and `penstock doctor` print what was found, and end with the status that it deserves."""
+import io
 import json
 import sys
 from dataclasses import replace
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from penstock.cli.limits import show
 from penstock.core.hardware import Processor
 from penstock.study.doctor.check import Check, Status
 from penstock.study.measure.limits import TYPES, Limits, Roofline
@@ -47,6 +49,16 @@ def test_a_narrow_terminal_loses_nothing(penstock: Any, asked: list[Any], monkey
     monkeypatch.setenv("COLUMNS", "30")
     out = penstock(["limits"])[1]
     assert "…" not in out and max(len(line) for line in out.splitlines() if "┤" in line) == 50
+
+
+def test_a_terminal_without_braille_is_given_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "ascii", "replace"))
+    show(FOUND)
+    sys.stdout.flush()
+    told = written.getvalue().decode("ascii")
+    monkeypatch.undo()
+    assert "?" not in told and "100 Gop/s |" in told
 
 
 def test_doubts_are_told_with_the_limits(penstock: Any, asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,6 +136,14 @@ def test_a_row_reads_the_experts_that_it_is_sent_to_and_many_rows_read_all() -> 
     assert weight_bytes(MANY_EXPERTS, 1000, 1) == others + 128 * matrices + 1000 * row
 
 
+@pytest.mark.parametrize("rows", [1, 2, 16, 200])
+def test_twice_the_rows_read_other_experts_beside(rows: int) -> None:
+    few, many = (price_of(build(MANY_EXPERTS, TensorNames())).count(StepWork(((n, n),), 1)) for n in (rows, 2 * rows))
+    tables = WEIGHT_BYTES * 64 * rows
+    assert few.more_weight_bytes == pytest.approx(many.weight_bytes - few.weight_bytes - tables, abs=2)
+    assert price_of(build(LLAMA_2_7B, TensorNames())).count(StepWork(((rows, rows),), 1)).more_weight_bytes == 0
+
+
 def test_experts_read_are_the_mean_of_rows_that_choose_at_random() -> None:
     rng = np.random.default_rng(0)
     distinct = [len({expert for _ in range(16) for expert in rng.choice(128, 8, replace=False)}) for _ in range(300)]

@@ -21,7 +21,7 @@ LINK = Link("wire", "wire", bandwidth=1e9, base_latency=1e-5, hop_latency=1e-6, 
             bulk_base_latency=1e-5, bulk_hop_latency=1e-6, peers=1)
 EVERYTHING = Efficiency(1.0, 1.0, 1.0, 1.0, {"fp32": 1.0, "bf16": 1.0, "int8": 1.0})
 RATES = {"fp32": 1e13, "bf16": 1e14, "int8": 2e14}
-PART = Part("ideal", "ideal", "cpu", 1e12, 1.0, 1e12, 100.0, 1.0, 4, 0.0, 0.0, RATES, EVERYTHING, LINK, LINK)
+PART = Part("ideal", "ideal", "cpu", 1e12, 1.0, 0.0, 1e12, 100.0, 1.0, 4, 0.0, 0.0, RATES, EVERYTHING, LINK, LINK)
 
 
 def spec(experts: ExpertsSpec | None = None, window: int | None = None) -> ModelSpec:
@@ -318,3 +318,35 @@ def test_heads_of_64_attend_at_a_share_of_their_own() -> None:
     pairs = 4 * 2000 * 2001 // 2 * 4 * 8 * 64
     assert timer(slower).told(PROMPT).compute - timer().told(PROMPT).compute == pytest.approx(3 * pairs / 1e14, rel=0.01)
     assert timer(slower, made=wide).told(PROMPT) == timer(made=wide).told(PROMPT)
+
+
+ROUNDING = dataclasses.replace(PART, op_latency=1e-3, ops=RATES | {"fp8": 2e14}, efficiency=dataclasses.replace(
+    EVERYTHING, products={**EVERYTHING.products, "fp8": 1.0}))
+
+
+def test_rows_are_rounded_group_by_group_once_for_all_that_multiply_them() -> None:
+    """Of a layer's products queries, keys and values are one, as gates are: four kinds of rows. With a scale for each row nothing is
+    rounded apart, nor where the part unpacks the codes."""
+    program = build(spec(), FAMILY.names)
+    plain = numbers(program, 8, "fp8")
+    by_group = dataclasses.replace(plain, grouped=frozenset(plain.coded))
+    first = dataclasses.replace(plain, grouped=frozenset(name for name in plain.coded if name.startswith("layers.0.")))
+
+    def more(grouped: Numbers, part: Part = ROUNDING, ranks: int = 1) -> tuple[float, float]:
+        with_it, without = (Roofline(program, each, part, Split(ranks)).told(DECODE) for each in (grouped, plain))
+        return with_it.kernels - without.kernels, (with_it.activations - without.activations) * 1e12
+
+    assert more(first)[0] == pytest.approx(4e-3) and more(by_group)[0] == pytest.approx(4 * 4e-3 + 1e-3)
+    assert more(by_group, dataclasses.replace(ROUNDING, ops=RATES))[0] == 0
+    assert more(by_group)[1] == pytest.approx((4 * (512 + 512 + 512 + 1024) + 512) * 3 * 2)  # bytes that are read once more
+    assert more(by_group, ranks=4)[1] == pytest.approx((4 * (512 + 512 / 4 + 512 + 1024 / 4) + 512) * 3 * 2)
+
+
+def test_experts_have_their_rows_rounded_before_either_product() -> None:
+    program = build(spec(ExpertsSpec(8, 2, 256, True)), FAMILY.names)
+    plain = numbers(program, 8, "fp8")
+    experts = [op for op in program.ops if op.kind == "moe_experts"]
+    by_group = dataclasses.replace(plain, grouped=frozenset(name for op in experts for name in op.weights))
+    more, less = (Roofline(program, each, ROUNDING).told(DECODE) for each in (by_group, plain))
+    assert more.kernels - less.kernels == pytest.approx(2 * len(experts) * 1e-3)
+    assert more.activations - less.activations == pytest.approx(len(experts) * (512 + 2 * 256) * 3 * 2 / 1e12)

@@ -106,6 +106,12 @@ def test_a_file_may_say_what_attention_with_narrow_heads_reaches(tmp_path: Path)
     assert CATALOGUE.part("a10g").efficiency.attending(64) == CATALOGUE.part("a10g").efficiency.attention
 
 
+def test_a_file_that_says_nothing_of_what_engines_keep_counts_nothing(tmp_path: Path) -> None:
+    own = (OWN / "a10g.toml").read_text()
+    (tmp_path / "mine.toml").write_text("\n".join(line for line in own.splitlines() if not line.startswith("reserved")))
+    assert Catalogue(tmp_path).part("mine").reserved == 0.0 < CATALOGUE.part("a10g").reserved
+
+
 def test_a_gh200_is_an_h100_with_other_memory() -> None:
     one, other = CATALOGUE.part("gh200"), CATALOGUE.part("h100-sxm")
     assert one.efficiency.by_rows == other.efficiency.by_rows and one.memory_bandwidth > other.memory_bandwidth

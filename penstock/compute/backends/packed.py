@@ -10,7 +10,7 @@ import logging
 import os
 import secrets
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,11 +116,7 @@ class PackedCache:
         return sorted(found)
 
     def _remove_unfinished(self) -> None:
-        """Removes what lost processes left, where they may be removed, and nothing that is still being written."""
-        with suppress(OSError):  # others' files, or a disk that is read only
-            for file in self.folder.glob(f"*{UNFINISHED}"):
-                if not alive(file):
-                    file.unlink(missing_ok=True)
+        remove_unfinished(self.folder.glob(f"*{UNFINISHED}"))
 
     def _free(self) -> int:
         """Bytes of the disk, without those that are left to others."""
@@ -130,6 +126,14 @@ class PackedCache:
 def are_sums(given: Any) -> bool:
     """Whether it is a list of checksums, uint64."""
     return isinstance(given, list) and all(type(each) is int and 0 <= each < 1 << 64 for each in given)
+
+
+def remove_unfinished(files: Iterable[Path]) -> None:
+    """Removes those that lost processes left, where they may be removed, and nothing that is still being written."""
+    with suppress(OSError):  # others' files, or a disk that is read only
+        for file in files:
+            if not alive(file):
+                file.unlink(missing_ok=True)
 
 
 def alive(part: Path) -> bool:
@@ -146,7 +150,7 @@ def alive(part: Path) -> bool:
 
 
 def locked(path: Path) -> bool:
-    """Whether anybody holds the lock of `write`, which ends with its process."""
+    """Whether anybody holds the lock of `put`, which ends with its process."""
     with suppress(OSError), path.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -161,14 +165,18 @@ def offset_of(length: int) -> int:
 
 
 def write(part: Path, path: Path, header: bytes, content: memoryview) -> None:
+    start = MAGIC + len(header).to_bytes(8, "little") + header
+    put(part, path, (memoryview(start.ljust(offset_of(len(header)), b"\0")), content))
+
+
+def put(part: Path, path: Path, contents: Iterable[memoryview]) -> None:
     """Writes `part` and puts it in the place of `path`, all under a lock."""
     with part.open("wb", buffering=0) as file:
         with suppress(OSError):  # a file system without locks
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        start = MAGIC + len(header).to_bytes(8, "little") + header
-        file.write(start.ljust(offset_of(len(header)), b"\0"))
-        for at in range(0, len(content), WRITTEN_BYTES):
-            piece = content[at : at + WRITTEN_BYTES]
-            while len(piece):
-                piece = piece[file.write(piece) :]
+        for content in contents:
+            for at in range(0, len(content), WRITTEN_BYTES):
+                piece = content[at : at + WRITTEN_BYTES]
+                while len(piece):
+                    piece = piece[file.write(piece) :]
         os.replace(part, path)

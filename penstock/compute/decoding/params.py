@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 from penstock.core.errors import RequestError
 from penstock.core.types import SamplingParams, StructuredOutputsParams
 
-_MAX_CHOICES = 128
+MAX_CHOICES = 128
 _OFF = SamplingParams()
 FILTERS = ("top_k", "top_p", "min_p", "typical_p")
 
@@ -42,9 +42,9 @@ _SWITCHES = ("include_stop_str_in_output", "ignore_eos", "skip_special_tokens", 
 def _ranges(vocab_size: int, max_logprobs: int) -> dict[str, _Range]:
     logprobs = _Range(0, min(max_logprobs, vocab_size), whole=True, optional=True)
     return {
-        "n": _Range(1, _MAX_CHOICES, whole=True),
-        "best_of": _Range(1, _MAX_CHOICES, whole=True, optional=True),
-        "beam_width": _Range(1, _MAX_CHOICES, whole=True, optional=True),
+        "n": _Range(1, MAX_CHOICES, whole=True),
+        "best_of": _Range(1, MAX_CHOICES, whole=True, optional=True),
+        "beam_width": _Range(1, MAX_CHOICES, whole=True, optional=True),
         "temperature": _Range(0, math.inf),
         "top_k": _Range(-1, math.inf, whole=True),
         "top_p": _Range(0, 1, above=True),
@@ -194,7 +194,7 @@ def _with_votes(params: SamplingParams) -> SamplingParams:
     """Checks self_consistency against the other fields, and sets best_of to its `n`."""
     if params.self_consistency is None:
         return params
-    num, valid = params.self_consistency.get("n"), _Range(2, _MAX_CHOICES, whole=True)
+    num, valid = params.self_consistency.get("n"), _Range(2, MAX_CHOICES, whole=True)
     if not _is_whole(num) or num not in valid:
         raise RequestError(f"self_consistency.n is {_shown(num)[:80]}, but must be {valid}", param="self_consistency")
     if params.best_of not in (None, num):

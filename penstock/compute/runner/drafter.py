@@ -4,12 +4,14 @@ from collections.abc import Collection, Mapping, Sequence
 from penstock.compute.arrays import Array
 from penstock.compute.decoding.control.contract import Controller, step_load
 from penstock.compute.decoding.control.skip import Skip
+from penstock.compute.decoding.grammar.masks import lose
 from penstock.compute.decoding.propose.contract import Draftable, Drafts, Proposer, Verification
 from penstock.compute.runner.batch import drafts_of
 from penstock.compute.runner.cached_seq import CachedSeq
-from penstock.compute.runner.guarded import Guarded
+from penstock.compute.runner.guarded import Guarded, or_else
 from penstock.core.clock import Clock
 from penstock.core.drafting import depths
+from penstock.core.errors import INTERRUPTS
 from penstock.core.types import PlannedSeq, SeqResult, StepPlan
 
 SHOWN_STATES = 8  # the latest skipped steps that output hidden states, for a proposer that needs them
@@ -34,14 +36,16 @@ class Drafter:
         self._clock = clock
         self._verifications: dict[int, Verification] = {}  # by sequence: the drafts that this step verified
         self._proposed: set[int] = set()  # sequences whose drafts in the next step are the proposer's, not a grammar's
+        self.is_lost = False
         self._is_skipped = False  # the controller does not observe this step
-        self._spent_s = 0.0  # by this drafter, before the rows of this step were computed
+        self.spent_s = 0.0  # in this step, by this drafter
 
     @property
     def has_failed(self) -> bool:
-        """The proposer has failed and is not called again. The runner may go on without the drafter: answers stay the same."""
-        return self._proposer.has_failed
+        """The proposer or the controller has failed. The runner may go on without the drafter: answers stay the same."""
+        return self.is_lost or self._proposer.has_failed
 
+    @or_else(None)
     def finish(self, seq_id: int, ended: CachedSeq | None = None, output: Sequence[int] = ()) -> None:
         """A sequence has ended. `output`: to be learned from, since some of it came while nothing was asked."""
         if ended is not None and output:
@@ -52,6 +56,7 @@ class Drafter:
                 self._controller.invested(self._clock.now() - began)
         self.forget(seq_id)
 
+    @or_else(None)
     def forget(self, seq_id: int) -> None:
         """Drops everything about a sequence, which may come back as a new one."""
         self._proposer.forget(seq_id)
@@ -60,8 +65,9 @@ class Drafter:
         self._proposed.discard(seq_id)
         self.skip.begin()
 
+    @or_else(None)
     def begin_step(self, plan: StepPlan, cached: Sequence[CachedSeq]) -> None:
-        self._is_skipped = self.skip.left > 0
+        self._is_skipped, self.spent_s = self.skip.left > 0, 0.0
         if self._is_skipped:
             self.skip.left -= 1
             return
@@ -70,8 +76,9 @@ class Drafter:
         drafted = [planned.seq_id for planned in plan.seqs if planned.num_drafts]
         has_grammar_drafts = bool(drafted) and not self._proposed.issuperset(drafted)
         self._controller.begin_step(now, step_load(plan, has_grammar_drafts, [seq.info.params.max_tokens for seq in cached]))
-        self._spent_s = self._clock.now() - now
+        self.spent_s = self._clock.now() - now
 
+    @or_else(None)
     def record_verified(self, planned: PlannedSeq, rows: Sequence[int], choices: tuple[int, ...]) -> None:
         """`rows`: the accepted path as accept.walk returns it; `choices`: the model's choice after each row, empty if some are unknown."""
         drafts = Drafts(drafts_of(planned), planned.draft_parents)
@@ -81,6 +88,7 @@ class Drafter:
             depth = max(depths(drafts.parents)) if drafts.parents else len(drafts.tokens)
             self._controller.record_verified(planned.seq_id, path, depth)
 
+    @or_else(None)
     def keep_states(
         self, plan: StepPlan, cached: Sequence[CachedSeq], buffers: Mapping[str, Array], every: Collection[CachedSeq]
     ) -> None:
@@ -101,6 +109,7 @@ class Drafter:
                 surplus -= seq.num_states
                 seq.drop_states()
 
+    @or_else(())
     def propose(
         self, plan: StepPlan, cached: Sequence[CachedSeq], results: list[SeqResult], computing_s: float
     ) -> tuple[tuple[int, int], ...]:
@@ -138,7 +147,8 @@ class Drafter:
                     self._proposed.add(row.seq_id)
                     results[place] = results[place].with_drafts(drafts.tokens, drafts.parents)
         now = self._clock.now()
-        self._controller.end_step(now, self._spent_s + now - began, computing_s)
+        self.spent_s += now - began
+        self._controller.end_step(now, self.spent_s, computing_s)
         self.skip.begin()
         return missing
 
@@ -167,7 +177,13 @@ def allowed(cached: CachedSeq, drafts: Drafts) -> Drafts:
     matcher = cached.state.matcher
     if matcher is None or not drafts.tokens:
         return drafts
-    kept = matcher.allowed(drafts.tokens, drafts.parents)
+    try:
+        kept = matcher.allowed(drafts.tokens, drafts.parents)
+    except INTERRUPTS:
+        raise
+    except BaseException as error:
+        lose(matcher, error)
+        return Drafts()
     return drafts if len(kept) == len(drafts.tokens) else subset(drafts, kept)
 
 

@@ -1,16 +1,21 @@
-"""A proposer that cannot end the engine: what it raises, and drafts that no step could verify, end only the drafting."""
+"""Drafting that cannot end the engine: what a proposer or a controller raises, and drafts that no step could verify, end only the
+drafting."""
+import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
 
 from penstock.compute.decoding.propose.contract import Draftable, Drafts, Proposer
 
 log = logging.getLogger("penstock.engine")
+F = TypeVar("F", bound=Callable[..., Any])
+LOST = "failed: %s: %s; nothing is drafted any more, and answers stay the same"
 
 
 class Guarded:
     """`propose` and `forget` of a proposer. Once it has failed it is not called again: there are no drafts, and nothing to forget.
 
-    It fails by raising anything but MemoryError, and by drafts that cannot be rows of a step: for another number of sequences, outside the
+    It fails by raising anything, MemoryError too, and by drafts that cannot be rows of a step: for another number of sequences, outside the
     vocabulary, after a parent that is not before them, or as a tree although it did not ask for tree masks.
     """
 
@@ -30,8 +35,6 @@ class Guarded:
                 if drafts.tokens:
                     check(drafts, self._vocab_size, self._proposer.needs.tree_masks)
             return found
-        except MemoryError:
-            raise
         except Exception as error:
             self._fail(error)
             return [Drafts()] * len(rows)
@@ -41,15 +44,32 @@ class Guarded:
             return
         try:
             self._proposer.forget(seq_id)
-        except MemoryError:
-            raise
         except Exception as error:
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
         self.has_failed = True
-        log.error("the proposer %s failed: %s: %s; nothing is drafted any more, and answers stay the same",
-                  type(self._proposer).__name__, type(error).__name__, error, exc_info=error)
+        log.error(f"the proposer %s {LOST}", type(self._proposer).__name__, type(error).__name__, error, exc_info=error)
+
+
+def or_else(default: Any) -> Callable[[F], F]:
+    """Of a Drafter's method: once one of them has raised anything, it returns `default`."""
+
+    def guarded(method: F) -> F:
+        @functools.wraps(method)
+        def call(drafter: Any, *given: Any) -> Any:
+            if drafter.is_lost:
+                return default
+            try:
+                return method(drafter, *given)
+            except Exception as error:
+                drafter.is_lost = True
+                log.error(f"drafting {LOST}", type(error).__name__, error, exc_info=error)
+                return default
+
+        return cast(F, call)
+
+    return guarded
 
 
 def check(drafts: Drafts, vocab_size: int, tree_masks: bool) -> None:

@@ -86,7 +86,7 @@ class Runner:
                 embedding=None if extra.embedding_row is None else normalized(outputs.buffers["hidden"][extra.embedding_row]))
         return StepResult(
             plan.step_id, tuple(results), seconds, cost.weight_bytes, cost.kv_bytes, cost.activation_bytes, cost.operations,
-            made.work, asks)
+            made.work, asks, cost.more_weight_bytes, 0.0 if drafter is None else drafter.spent_s)
 
     def _look_up(self, plan: StepPlan) -> list[CachedSeq]:
         """What is kept of each planned sequence, with tokens that the plan brings. Drops the sequences that have finished, and a

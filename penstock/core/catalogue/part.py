@@ -91,7 +91,8 @@ class Part:
     title: str
     device: str  # what a backend would have to compute on, as in `Caps.devices`
     memory: float  # bytes
-    usable: float  # share of it for weights, keys, values and activations
+    usable: float  # share of it for weights, keys, values, activations and what the engine keeps
+    reserved: float  # bytes that an engine keeps for itself, whatever the model: context, workspaces, communication buffers, graphs
     memory_bandwidth: float  # bytes/s
     power: float | None  # W at full load; None: nobody told
     price: float | None  # USD an hour; None: nobody told

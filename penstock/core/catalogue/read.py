@@ -20,7 +20,7 @@ LINKS = "links"
 NAMED = ("link", "network")  # fields that name a link
 WORDS = ("title", "device")  # that are no figures
 RESERVED = ("all",)  # of the command line
-NUMBERS = ("memory", "usable", "memory_bandwidth", "power", "price", "node", "op_latency", "step_latency")
+NUMBERS = ("memory", "usable", "reserved", "memory_bandwidth", "power", "price", "node", "op_latency", "step_latency")
 SHARES = ("memory", "attention", "codes8", "codes4")
 BY_ROWS = "by_rows"  # of products: made, or told in a file, by weight format, length of a row and rows
 NARROW = "attention64"  # of the operation rate, with heads of 64; that of `attention` where a file does not say
@@ -34,7 +34,7 @@ WITH_UNIT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([pnumkKMGTP]?)(?:B|B/s|s|W|OPS
 LARGE, APART = 1e6, 1000.0  # bytes and operations; how many times below a part's own figure one is a number whose unit was forgotten
 MAY_BE_UNKNOWN = ("price", "power")  # of parts that are made, not read
 MAY_BE_ZERO = (
-    "price", "power", "op_latency", "step_latency", "base_latency", "hop_latency", "bulk_base_latency", "bulk_hop_latency")
+    "reserved", "price", "power", "op_latency", "step_latency", "base_latency", "hop_latency", "bulk_base_latency", "bulk_hop_latency")
 
 
 class Catalogue:
@@ -83,6 +83,7 @@ class Catalogue:
         """A part's file, over the file that it is like. `after`: the parts that are like it."""
         told = self._more[name]() if name in self._more else self._read(name, "", [*self.names(), *self._more])
         if "like" not in told:
+            told = {"reserved": 0.0} | told
             _check(told, name)
             return told
         merged = _merged(self._likeness(told.pop("like"), (*after, name)), told)

@@ -32,7 +32,6 @@ class _Held:
     node: Node | None  # the deepest node that the sequence has registered or found
     num_registered: int  # blocks; the depth of `node`
     num_promised: int = 0  # blocks that admission has set aside for its tokens, not yet allocated
-    collided: bool = False  # its next block has the hash of another prefix: the rest stays out of the tree
     marked: bool = False  # its marks have been pinned
 
 
@@ -195,18 +194,14 @@ class KVManager:
         Where the tree has the same prefix already, the sequence goes on with the tree's block and its own is freed.
         """
         held, size = self._held[seq.seq_id], self.block_size
-        if seq.num_computed // size <= held.num_registered or held.collided or not self.prefix_cache:
+        if seq.num_computed // size <= held.num_registered or not self.prefix_cache:
             return
         num_full = min(seq.num_computed, len(seq.tokens)) // size
         now = self._clock.now()
-        block_ids = list(seq.block_ids)
+        block_ids, tokens, insert = list(seq.block_ids), seq.tokens, self.tree.insert
         for i in range(held.num_registered, num_full):
             own = block_ids[i]
-            node = self.tree.insert(held.node, seq.salt, tuple(seq.tokens[i * size : (i + 1) * size]), own, now)
-            if node is None:
-                held.collided = True
-                log.warning("request %s: tokens from %d on have the hash of another prefix and are not cached", seq.request_id, i * size)
-                break
+            node = insert(held.node, seq.salt, tuple(tokens[i * size : (i + 1) * size]), own, now)
             if node.block_id != own:
                 block_ids[i] = self.tree.acquire(node, now)
                 seq.block_ids = tuple(block_ids)
@@ -256,7 +251,7 @@ class KVManager:
         self.tree.release_all(child.block_ids[num_same:], self._clock.now())
         child.block_ids, child.num_computed = block_ids, num_tokens
         num_promised = 0 if before is None else before.num_promised
-        self._held[child.seq_id] = _Held(child, node if depth else None, depth, num_promised, held.collided, marked=True)
+        self._held[child.seq_id] = _Held(child, node if depth else None, depth, num_promised, marked=True)
 
     def check_integrity(self) -> None:
         """Raises IntegrityError if an invariant of the pool, the tree or this module's docstring does not hold."""

@@ -1,7 +1,6 @@
 """The prefix tree: which token sequences have their keys and values in the cache, block by block.
 
-Each node holds one full block, named by the chain hash of the salt and of all tokens up to its end, and keeps the tokens
-themselves: a prefix matches when they are equal, whatever the hashes say. Salts have separate roots.
+Each node holds one full block, and is found below its parent by that block's tokens. Salts have separate roots.
 
 Invariants, which `check_integrity` tests:
 - Who holds a node's block holds the blocks of all its ancestors (`KVManager` swaps duplicates for the tree's blocks).
@@ -9,55 +8,26 @@ Invariants, which `check_integrity` tests:
   by evicting leaves.
 - Pinned nodes form prefixes: the parent of a pinned node is pinned, and at least as long.
 """
-import hashlib
 import heapq
-from array import array
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from penstock.core.prefix import num_common
 from penstock.decide.kv.blocks import BlockPool, IntegrityError
-
-Hash = Callable[[bytes, Sequence[int]], bytes]
-
-
-def chain_hash(parent: bytes, tokens: Sequence[int]) -> bytes:
-    """The name of a block: 16 bytes that depend on its tokens and on every token before. The same in every process."""
-    return _named(parent, array("q", tokens).tobytes())
-
-
-def _named(parent: bytes, tokens: bytes) -> bytes:
-    return hashlib.blake2b(parent + tokens, digest_size=16).digest()
-
-
-def root_key(salt: str, hash_block: Hash = chain_hash) -> bytes:
-    """What the names of a salt's first blocks are made of."""
-    return hash_block(salt.encode("utf-8", "surrogatepass"), ())
-
-
-def block_keys(salt: str, tokens: Sequence[int], block_size: int) -> list[bytes]:
-    """The names of a prompt's full blocks, as the tree gives them."""
-    key, keys = root_key(salt), []
-    told, size = array("q", tokens).tobytes(), block_size * array("q").itemsize
-    for end in range(size, len(told) + 1, size):
-        key = _named(key, told[end - size : end])
-        keys.append(key)
-    return keys
 
 
 @dataclass(slots=True, eq=False)
 class Node:
     """One cached block. `tokens`: its block_size token ids; `depth`: blocks from the start of the sequence to its end."""
 
-    key: bytes
     salt: str
     block_id: int = -1
     tokens: tuple[int, ...] = ()
     parent: "Node | None" = None  # None for a salt's root, which holds no block
     depth: int = 0
-    children: dict[bytes, "Node"] = field(default_factory=dict)
+    children: dict[tuple[int, ...], "Node"] = field(default_factory=dict)
     last_used_s: float = 0.0  # when a sequence last took it, or the last of them let it go
     num_uses: int = 1  # sequences that computed or found it
     pinned: bool = False
@@ -67,7 +37,7 @@ class Node:
 
 
 class EvictPolicy(Protocol):
-    """Which idle leaf goes first: the one with the smallest priority.
+    """Which idle leaf goes first: the one with the smallest priority, among equals the first to fall idle. All have as many figures.
 
     The tree asks when a leaf falls idle. A priority that changes by itself later on is noticed
     after at most as many evictions as the tree has nodes.
@@ -79,7 +49,7 @@ class EvictPolicy(Protocol):
 class RadixTree:
     """Cached prefixes over the blocks of `pool`. At most `max_pinned` of them are pinned at a time. Times are seconds on one clock."""
 
-    def __init__(self, pool: BlockPool, block_size: int, evict: EvictPolicy, max_pinned: int = 0, hash_block: Hash = chain_hash) -> None:
+    def __init__(self, pool: BlockPool, block_size: int, evict: EvictPolicy, max_pinned: int = 0) -> None:
         self.block_size = block_size
         self.max_pinned = max_pinned
         self.num_pinned = 0
@@ -89,11 +59,14 @@ class RadixTree:
         self.last_evicted: deque[int] = deque(maxlen=256)  # the last of them
         self._pool = pool
         self._evict = evict
-        self._hash = hash_block
         self._roots: dict[str, Node] = {}
         self._nodes: dict[int, Node] = {}  # by block_id
-        self._queue: list[tuple[tuple[float, ...], int, Node]] = []  # heap; an entry is valid if it has its node's ticket
-        self._expiries: list[tuple[float, int, Node]] = []  # heap; one entry per pinned node, never later than its expiry
+        # Entries are (*priority, ticket, node), and valid if they have their node's ticket: a heap, and the latest, which is not in it yet.
+        # The parent of an evicted leaf mostly goes next.
+        self._queue: list[tuple[Any, ...]] = []
+        self._latest: tuple[Any, ...] | None = None
+        # Heap; one entry per pinned node, never later than its expiry. Of equals the deepest comes first.
+        self._expiries: list[tuple[float, int, int, Node]] = []
         self._num_tickets = 0
         self._num_pops = 0  # since the queue was last rebuilt
 
@@ -106,7 +79,7 @@ class RadixTree:
 
     def is_idle(self, node: Node) -> bool:
         """Nobody but the tree holds the node's block."""
-        return self._pool.count(node.block_id) == 1
+        return self._pool.num_holders[node.block_id] == 1
 
     def match(self, salt: str, tokens: Sequence[int], max_blocks: int, known: Sequence[Node] = ()) -> list[Node]:
         """The nodes of the longest cached prefix of `tokens`, at most `max_blocks` of them; changes nothing. `known`: what was found
@@ -118,15 +91,9 @@ class RadixTree:
         size = self.block_size
         while node is not None and len(matched) < max_blocks:
             start = len(matched) * size
-            block = tuple(tokens[start : start + size])
-            found = node.children
-            if len(found) == 1:
-                (node,) = found.values()  # which need not be found by its name
-            else:
-                node = found.get(self._hash(node.key, block))
-            if node is None or node.tokens != block:
-                break
-            matched.append(node)
+            node = node.children.get(tuple(tokens[start : start + size]))
+            if node is not None:
+                matched.append(node)
         return matched
 
     def first_difference(self, salt: str, tokens: Sequence[int], matched: Sequence[Node]) -> int | None:
@@ -139,23 +106,18 @@ class RadixTree:
         longest = max(num_common(rest, child.tokens) for child in node.children.values())
         return start + longest if longest < len(rest) else None
 
-    def insert(self, parent: Node | None, salt: str, tokens: tuple[int, ...], block_id: int, now: float) -> Node | None:
-        """The node of `tokens` (one full block) below `parent` (None: at the start); a new one takes hold of `block_id`.
-
-        Returns the node that was there before, with its own block, when the prefix is cached already, and None when
-        another prefix has the same hash, in which case this one stays out.
-        """
+    def insert(self, parent: Node | None, salt: str, tokens: tuple[int, ...], block_id: int, now: float) -> Node:
+        """The node of `tokens` (one full block) below `parent` (None: at the start): the one that was there before, with its own block, or
+        a new one, which takes hold of `block_id`."""
         if parent is None:
             parent = self._roots.get(salt)
         if parent is None:
-            parent = self._roots[salt] = Node(root_key(salt, self._hash), salt)
-        key = self._hash(parent.key, tokens)
-        node = parent.children.get(key)
+            parent = self._roots[salt] = Node(salt)
+        node = parent.children.get(tokens)
         if node is not None:
-            return node if node.tokens == tokens else None
-        node = Node(key, salt, block_id, tokens, parent, parent.depth + 1, last_used_s=now)
+            return node
+        node = parent.children[tokens] = Node(salt, block_id, tokens, parent, parent.depth + 1, last_used_s=now)
         self._pool.share(block_id)
-        parent.children[key] = node
         self._nodes[block_id] = node
         return node
 
@@ -174,12 +136,14 @@ class RadixTree:
 
     def release_all(self, block_ids: Sequence[int], now: float) -> None:
         """A sequence lets go of blocks that follow each other in it. What others hold as well costs next to nothing."""
+        nodes = self._nodes
         for block_id in self._pool.release_all(reversed(block_ids)):
-            node = self._nodes.get(block_id)
+            node = nodes.get(block_id)
             if node is not None:
                 node.last_used_s = now
                 self._count_idle(node, 1)
-                self._enqueue(node, now)
+                if not node.children:
+                    self._enqueue(node, now)
 
     def pin(self, node: Node, ttl_s: float) -> bool:
         """Keeps the node from eviction until `ttl_s` after its last use; False when `max_pinned` nodes are pinned. Pin ancestors first."""
@@ -194,19 +158,17 @@ class RadixTree:
             self.num_pinned += 1
             if idle:
                 self._count_idle(node, 1)
-            heapq.heappush(self._expiries, (node.last_used_s + ttl_s, self._ticket(), node))
+            self._expire_at(node, node.last_used_s + ttl_s)
         node.pin_ttl_s = max(node.pin_ttl_s, ttl_s)
         return True
 
     def expire(self, now: float) -> None:
         """Unpins what has not been used for its time to live. A held block is in use."""
         while self._expiries and self._expiries[0][0] <= now:
-            node = heapq.heappop(self._expiries)[2]
-            if not node.pinned:
-                continue
+            node = heapq.heappop(self._expiries)[-1]
             until = (node.last_used_s if self.is_idle(node) else now) + node.pin_ttl_s
             if until > now:
-                heapq.heappush(self._expiries, (until, self._ticket(), node))
+                self._expire_at(node, until)
             else:
                 self._unpin(node)
                 self._enqueue(node, now)
@@ -214,21 +176,34 @@ class RadixTree:
     def break_pins(self, num: int, now: float) -> None:
         """Unpins `num` idle nodes, or all that there are: those that would expire first. No idle node was used later than its parent, so
         that these are ends of prefixes."""
-        pinned = [node for node in self._nodes.values() if node.pinned and self.is_idle(node)]
-        for node in heapq.nsmallest(num, pinned, key=lambda n: (n.last_used_s + n.pin_ttl_s, -n.depth)):
-            self._unpin(node)
-            self._enqueue(node, now)
+        held = []
+        while num and self._expiries:
+            known, *_, node = heapq.heappop(self._expiries)
+            until = node.last_used_s + node.pin_ttl_s
+            if not self.is_idle(node):
+                held.append(node)
+            elif until > known:
+                self._expire_at(node, until)
+            else:
+                self._unpin(node)
+                self._enqueue(node, now)
+                num -= 1
+        for node in held:
+            self._expire_at(node, now + node.pin_ttl_s)
 
     def evict(self, now: float) -> bool:
         """Frees one block: that of the idle leaf which the policy names. False if there is none."""
         node = self._pop_idle_leaf(now)
         if node is None:
             return False
-        self._remove(node)
-        self.num_evicted += 1
-        self.last_evicted.append(node.block_id)
-        parent = node.parent
+        parent, block_id = node.parent, node.block_id
         assert parent is not None
+        del parent.children[node.tokens], self._nodes[block_id]
+        node.ticket = 0
+        self._pool.release(block_id)
+        self.num_evictable -= 1
+        self.num_evicted += 1
+        self.last_evicted.append(block_id)
         if parent.parent is not None:
             self._enqueue(parent, now)
         elif not parent.children:
@@ -242,7 +217,9 @@ class RadixTree:
             raise IntegrityError("the tree and its index by block differ")
         if not all(root.children for root in self._roots.values()):
             raise IntegrityError("a salt without cached prefixes keeps its root")
-        queued = {ticket for _, ticket, _ in self._queue}
+        if sorted(node.block_id for *_, node in self._expiries) != sorted(node.block_id for node in reached.values() if node.pinned):
+            raise IntegrityError("there is not one expiry for each pinned node")
+        queued = {entry[-2] for entry in (*self._queue, self._latest) if entry is not None}
         for node in reached.values():
             self._check_node(node, queued)
         idle = [node for node in reached.values() if self.is_idle(node)]
@@ -254,8 +231,8 @@ class RadixTree:
     def _check_node(self, node: Node, queued: set[int]) -> None:
         parent = node.parent
         assert parent is not None
-        if node.key != self._hash(parent.key, node.tokens) or node.depth != parent.depth + 1 or len(node.tokens) != self.block_size:
-            raise IntegrityError(f"the node of block {node.block_id} has the wrong name, depth or length")
+        if parent.children.get(node.tokens) is not node or node.depth != parent.depth + 1 or len(node.tokens) != self.block_size:
+            raise IntegrityError(f"the node of block {node.block_id} has the wrong place, depth or length")
         if self._pool.count(node.block_id) < 1:
             raise IntegrityError(f"the tree does not hold its block {node.block_id}")
         if parent.parent is not None and self._pool.count(parent.block_id) < self._pool.count(node.block_id):
@@ -274,6 +251,9 @@ class RadixTree:
         else:
             self.num_evictable += change
 
+    def _expire_at(self, node: Node, until_s: float) -> None:
+        heapq.heappush(self._expiries, (until_s, -node.depth, self._ticket(), node))
+
     def _unpin(self, node: Node) -> None:
         idle = self.is_idle(node)
         if idle:
@@ -283,39 +263,37 @@ class RadixTree:
         if idle:
             self._count_idle(node, 1)
 
-    def _remove(self, node: Node) -> None:
-        assert node.parent is not None
-        self._count_idle(node, -1)
-        del node.parent.children[node.key], self._nodes[node.block_id]
-        node.ticket = 0
-        self._pool.release(node.block_id)
-
     def _ticket(self) -> int:
         self._num_tickets += 1
         return self._num_tickets
 
     def _enqueue(self, node: Node, now: float) -> None:
         """Queues the node for eviction if it is an idle leaf without a pin."""
-        if node.pinned or not self._is_idle_leaf(node):
+        if node.children or node.pinned or not self.is_idle(node):
             return
         node.ticket = self._ticket()
-        heapq.heappush(self._queue, (self._evict.priority(node, now), node.ticket, node))
-        if len(self._queue) > 2 * len(self._nodes) + 64:  # mostly outdated entries
+        if self._latest is not None:
+            heapq.heappush(self._queue, self._latest)
+        self._latest = (*self._evict.priority(node, now), node.ticket, node)
+        if len(self._queue) + 1 > 2 * len(self._nodes) + 64:  # mostly outdated entries
             self._rebuild(now)
 
     def _rebuild(self, now: float) -> None:
         leaves = [node for node in self._nodes.values() if not node.pinned and self._is_idle_leaf(node)]
-        self._queue = [(self._evict.priority(node, now), node.ticket, node) for node in leaves]
+        self._queue = [(*self._evict.priority(node, now), node.ticket, node) for node in leaves]
         heapq.heapify(self._queue)
+        self._latest = None
         self._num_pops = 0
 
     def _pop_idle_leaf(self, now: float) -> Node | None:
         if self._num_pops > len(self._nodes):
             self._rebuild(now)
-        while self._queue:
-            _, ticket, node = heapq.heappop(self._queue)
+        while self._queue or self._latest is not None:
+            entry = heapq.heappop(self._queue) if self._latest is None else heapq.heappushpop(self._queue, self._latest)
+            self._latest = None
             self._num_pops += 1
-            if ticket == node.ticket and not node.pinned and self._is_idle_leaf(node):
+            node: Node = entry[-1]
+            if entry[-2] == node.ticket and not node.pinned and self._is_idle_leaf(node):
                 return node
         return None
 

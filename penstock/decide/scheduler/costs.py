@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import inf
 
 from penstock.core.types import Seq
-from penstock.core.work import StepTimer, StepWork
+from penstock.core.work import StepTimer, StepWork, even_work
 from penstock.decide.scheduler.lengths import Lengths, is_open
 
 CONTEXT_BITS = 6  # contexts are rounded up to multiples of 64 tokens
@@ -89,10 +89,12 @@ class StepCosts:
     def seconds(self, work: StepWork) -> float:
         return max(self._rate * self._timer.seconds(work) + self._level, 0.0)
 
-    def step_s(self, num_decodes: int, context: float, rows: int = 0, start: int = 0) -> float:
+    def step_s(self, num_decodes: int, context: int, rows: int = 0, start: int = 0) -> float:
         """A step in which `num_decodes` sequences of `context` tokens on average gain a token each, and `rows` tokens of a prompt are
         computed behind `start` others."""
-        key = num_decodes, -(-int(context) >> CONTEXT_BITS), rows if rows <= EXACT_ROWS else _rounded(rows), -(-start >> CONTEXT_BITS)
+        if rows > EXACT_ROWS:
+            rows = _rounded(rows)
+        key = num_decodes, -(-context >> CONTEXT_BITS), rows, -(-start >> CONTEXT_BITS)
         predicted_s = self._known.get(key)
         if predicted_s is None:
             predicted_s = self._ask(key)
@@ -109,17 +111,17 @@ class StepCosts:
                 seconds += num * corrected
         return seconds
 
-    def answer_s(self, num_tokens: int, context: float) -> float:
+    def answer_s(self, num_tokens: int, context: int) -> float:
         """The machine time of `num_tokens` of an answer: their share of steps in which every seat is taken."""
         return num_tokens * self.step_s(self.max_seqs, context) / self.max_seqs
 
-    def rows_within(self, num_decodes: int, context: float, seconds: float, most: int, start: int = 0) -> int:
+    def rows_within(self, num_decodes: int, context: int, seconds: float, most: int, start: int = 0) -> int:
         """The most rows of a prompt, up to `most`, for which a step with these decodes has time within `seconds`; 0 if none."""
         if most < 1:
             return 0
         if start:  # which the next step has moved: the same is not asked again
             return self._search(num_decodes, context, seconds, most, start)[2]
-        found = self._within.setdefault((num_decodes, -(-int(context) >> CONTEXT_BITS), most), [])
+        found = self._within.setdefault((num_decodes, -(-context >> CONTEXT_BITS), most), [])
         at = bisect_right(found, (seconds, inf, most))
         if not at or seconds >= found[at - 1][1]:
             if len(self._within) >= REMEMBERED:
@@ -128,7 +130,7 @@ class StepCosts:
             at += 1
         return found[at - 1][2]
 
-    def _search(self, num_decodes: int, context: float, seconds: float, most: int, start: int) -> tuple[float, float, int]:
+    def _search(self, num_decodes: int, context: int, seconds: float, most: int, start: int) -> tuple[float, float, int]:
         """(from how many seconds on, and below how many, all prices that are compared compare as they do; rows)."""
         least_s, below_s, low, high, tried = -inf, inf, 0, most + 1, most
         while high - low > 1:
@@ -177,12 +179,10 @@ class StepCosts:
 
     def _ask(self, key: _Rounded) -> float:
         num_decodes, context, rows, start = key
-        contexts = ((1, max(context << CONTEXT_BITS, 1)),) * num_decodes
-        if rows:
-            contexts += ((rows, (start << CONTEXT_BITS) + rows),)
+        work = even_work(num_decodes, max(context << CONTEXT_BITS, 1), rows, start << CONTEXT_BITS)
         if len(self._known) >= REMEMBERED:
             self._known.clear()
-        seconds = self._known[key] = self._timer.seconds(StepWork(contexts, num_decodes + (rows > 0)))
+        seconds = self._known[key] = self._timer.seconds(work)
         return seconds
 
 
@@ -190,5 +190,5 @@ def _rounded(rows: int) -> int:
     return rows if rows <= EXACT_ROWS else -(-rows >> ROWS_BITS) << ROWS_BITS
 
 
-def mean_context(seqs: Sequence[Seq]) -> float:
-    return sum([len(seq.tokens) for seq in seqs]) / len(seqs) if seqs else 0.0
+def mean_context(seqs: Sequence[Seq]) -> int:
+    return sum([len(seq.tokens) for seq in seqs]) // len(seqs) if seqs else 0

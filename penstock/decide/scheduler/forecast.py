@@ -22,6 +22,7 @@ from penstock.decide.scheduler.promise import Claim, affords_s, dues_s, num_answ
 
 TOGETHER = 16  # for so many prompts ahead, one is taken together with others
 FAR = 1 << 62  # steps
+RUNNING = Status.RUNNING  # which Python 3.11 looks up as slowly as a method
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +45,7 @@ class _Bunch:
     num_before: int  # in the cache, before those of one
     num_tokens: int  # in the cache afterwards, of all of them
     num_more: int  # output tokens of one after its first
-
-    @property
-    def half(self) -> int:
-        """How many of them have to find room: if half of them wait for it, errors cancel out, as many being early as late."""
-        return (len(self.seqs) + 1) // 2
-
-    @property
-    def num_answers(self) -> int:
-        return num_answers(self.seqs[0]) if len(self.seqs) == 1 else sum(map(num_answers, self.seqs))
+    num_answers: int
 
     def tightest(self, now: float) -> Seq:
         """The one with the least time per token."""
@@ -112,10 +105,9 @@ class Forecast:
 
     def next(self, claims: Sequence[Claim], first: int) -> Sequence[Claim]:
         """Who is treated together with the first of those that are left in the queue."""
-        if _runs(claims[first]):
-            return claims[first : first + 1]
-        together = claims[first : first + self.together]
-        return list(takewhile(lambda claim: not _runs(claim), together)) if self._prefills or self._first_s else together
+        num = 1 if _runs(claims[first]) else self.together
+        together = claims[first : first + num]
+        return list(takewhile(lambda claim: not _runs(claim), together)) if num > 1 and (self._prefills or self._first_s) else together
 
     def serve_next(self, together: Sequence[Claim], left: int) -> tuple[float, int]:
         """(when these, who are next, have their first tokens, rows of prompts that wait behind them). `left`: with theirs."""
@@ -123,9 +115,10 @@ class Forecast:
             return self._go_on(together[0].seq.seq_id, left), left
         bunch = _bunch(together)
         left -= bunch.num_left
-        first_s = self._serve(bunch, left)
+        tightest = bunch.tightest(self._now)
+        self._enter(bunch, tightest)
         self._num_served += len(together)
-        return first_s, left
+        return self._run(bunch, tightest, left), left
 
     def first_token_s(self, claim: Claim, behind: Sequence[Claim]) -> float:
         """When the next in the queue would have its first token; `behind` come the others."""
@@ -156,7 +149,7 @@ class Forecast:
     @property
     def together(self) -> int:
         """How many of the next in the queue are treated as one."""
-        return min(max(self._num_served // TOGETHER, 1), max(self._num_answers, 1))
+        return max(1, min(self._num_served // TOGETHER, self._num_answers))
 
     @property
     def is_idle(self) -> bool:
@@ -205,7 +198,7 @@ class Forecast:
             seq, left, num_more = prefill
             self._seats += 1
             self._free += len(seq.tokens)  # which it has taken already
-            bunch = _Bunch((seq,), left, len(seq.tokens) - left, len(seq.tokens), num_more)
+            bunch = _Bunch((seq,), left, len(seq.tokens) - left, len(seq.tokens), num_more, num_answers(seq))
             self._first_s[seq_id] = self._run(bunch, seq, behind)
         return self._first_s[seq_id]
 
@@ -229,15 +222,9 @@ class Forecast:
         prefill = self._prefills.get(claim.seq.seq_id)
         return 0 if prefill is None else prefill[1]
 
-    def _serve(self, bunch: _Bunch, behind: int) -> float:
-        """When it has its first token (half of it, where it is several), if so many rows come behind it beside those of prompts in
-        progress."""
-        tightest = bunch.tightest(self._now)
-        self._enter(bunch, tightest)
-        return self._run(bunch, tightest, behind)
-
     def _run(self, bunch: _Bunch, tightest: Seq, behind: int) -> float:
-        """The same, once they are let in."""
+        """When the bunch, which is let in, has its first token (half of it, where it is several), if so many rows come behind it beside
+        those of prompts in progress."""
         later = bunch.num_left // 2 if len(bunch.seqs) > 1 else 0  # answers of one bunch begin when half of it is computed
         self._compute(bunch.num_left - later, bunch.num_before)
         if self._prefills:
@@ -250,8 +237,9 @@ class Forecast:
 
     def _enter(self, bunch: _Bunch, tightest: Seq) -> None:
         """Runs until the prompts are let in: at the latest when nothing else runs."""
-        own, half = pace_s(tightest, self._now, self._costs, self._planned), bunch.half
-        room, answers = (some * half // len(bunch.seqs) for some in (bunch.num_tokens, bunch.num_answers))
+        num, own = len(bunch.seqs), pace_s(tightest, self._now, self._costs, self._planned)
+        half = (num + 1) // 2  # if half of them wait for room, errors cancel out, as many being early as late
+        room, answers = bunch.num_tokens * half // num, bunch.num_answers * half // num
         while self._num_answers or self._prefills:
             if self._num_answers + half <= self._seats and self._free >= room:
                 bound = min(self._bound_s, own)
@@ -277,8 +265,9 @@ class Forecast:
             if not most:
                 self._skip()
                 continue
-            left -= max(room, 0)
-            self._rows = max(self._rows, most)
+            if room > 0:
+                left -= room
+                self._rows = most
             whole = min((left - 1) // most, self._next_end - self._step - 1)
             self._advance(1)
             if whole > 0:
@@ -288,14 +277,12 @@ class Forecast:
 
     def _begin(self, bunch: _Bunch, tightest: Seq) -> None:
         """The prompts are in the step that is being filled: from the next one on they gain a token a step."""
-        if bunch.num_more:
-            begun = self._step + 1
-            self._free -= bunch.num_tokens
-            self._answer(begun, begun + bunch.num_more, bunch.num_answers, bunch.num_tokens, tpot_s(tightest, self._now))
-
-    def _answer(self, begun: int, end: int, num: int, num_tokens: int, affords: float) -> None:
-        heappush(self._ends, (end, begun, num, num_tokens, affords))
-        self._num_answers += num
+        if not bunch.num_more:
+            return
+        begun, affords = self._step + 1, tpot_s(tightest, self._now)
+        heappush(self._ends, (begun + bunch.num_more, begun, bunch.num_answers, bunch.num_tokens, affords))
+        self._free -= bunch.num_tokens
+        self._num_answers += bunch.num_answers
         self._bound = self._most = None
         if affords < inf:
             insort(self._paces, affords)
@@ -351,13 +338,14 @@ def waiting_rows(claims: Sequence[Claim]) -> int:
 
 
 def _runs(claim: Claim) -> bool:
-    return claim.seq.status is Status.RUNNING
+    return claim.seq.status is RUNNING
 
 
 def _bunch(claims: Sequence[Claim]) -> _Bunch:
     if len(claims) == 1:
-        claim, num_tokens = claims[0], len(claims[0].seq.tokens)
-        return _Bunch((claim.seq,), claim.num_left, num_tokens - claim.num_left, num_tokens, claim.num_more)
+        claim, seq = claims[0], claims[0].seq
+        left, tokens = claim.num_left, len(seq.tokens)
+        return _Bunch((seq,), left, tokens - left, tokens, claim.num_more, num_answers(seq))
     seqs, num = [claim.seq for claim in claims], len(claims)
     left, tokens = sum([claim.num_left for claim in claims]), sum([len(seq.tokens) for seq in seqs])
-    return _Bunch(seqs, left, (tokens - left) // num, tokens, sum([claim.num_more for claim in claims]) // num)
+    return _Bunch(seqs, left, (tokens - left) // num, tokens, sum([claim.num_more for claim in claims]) // num, sum(map(num_answers, seqs)))

@@ -30,18 +30,17 @@ class Claim:
 def claim_of(seq: Seq, costs: StepCosts | None) -> Claim:
     """Without prices, nothing is ever due."""
     left, more, first_s = num_left(seq), num_more(seq), seq.first_token_s
-    if first_s is None and costs is not None and is_open(seq):
+    if costs is not None and first_s is not None:
+        due_s, last_s = dues_s(seq, first_s)
+        hopeless_s = inf if due_s == inf else last_s - costs.step_s(1, len(seq.tokens)) * (more + 1)
+        return Claim(seq, left, more, due_s, 0.0, 0.0, hopeless_s)
+    if costs is not None and is_open(seq):
         more = costs.lengths.likely(more + 1) - 1
     if costs is None or not has_objectives(seq):
         return Claim(seq, left, more, inf, 0.0, 0.0, inf)
-    if first_s is None:
-        due_s, prompt_s = first_due_s(seq, costs), costs.prompt_s(left, len(seq.tokens))
-        work_s = prompt_s + costs.answer_s(more * num_answers(seq), len(seq.tokens) + more // 2)
-        return Claim(seq, left, more, due_s, prompt_s, work_s, due_s - prompt_s)
-    due_s, last_s = dues_s(seq, first_s)
-    if due_s == inf:
-        return Claim(seq, left, more, inf, 0.0, 0.0, inf)
-    return Claim(seq, left, more, due_s, 0.0, 0.0, last_s - costs.step_s(1, len(seq.tokens)) * (more + 1))
+    due_s, prompt_s = first_due_s(seq, costs), costs.prompt_s(left, len(seq.tokens))
+    work_s = prompt_s + costs.answer_s(more * num_answers(seq), len(seq.tokens) + more // 2)
+    return Claim(seq, left, more, due_s, prompt_s, work_s, due_s - prompt_s)
 
 
 def has_objectives(seq: Seq) -> bool:
@@ -51,7 +50,7 @@ def has_objectives(seq: Seq) -> bool:
 def num_left(seq: Seq) -> int:
     """Tokens to compute until it has its next one, without those expected to be in the prefix cache."""
     done = seq.num_computed
-    if seq.status is Status.WAITING and seq.num_preemptions == 0 and seq.num_cached > done:
+    if seq.num_cached > done and seq.num_preemptions == 0 and seq.status is Status.WAITING:
         done = seq.num_cached
     left = len(seq.tokens) - done
     return left if left > 1 else 1

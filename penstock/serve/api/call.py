@@ -106,10 +106,10 @@ class Call:
             yield item
 
     def close(self) -> None:
-        self._abort()
+        self._desk.drain.leave(self._stop)
         for task in self._tasks:
             task.cancel()
-        self._desk.drain.leave(self._stop)
+        self._abort()
 
     async def _pump(self, number: int, stream: AsyncIterator[Delta]) -> None:
         progress = self._progress[number]

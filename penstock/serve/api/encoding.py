@@ -1,6 +1,7 @@
 """Answers as JSON, written in parts: the json module holds Python's lock until it is done, and the engine and all streams wait for that."""
 import json
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 MOST = 1024  # members of a part, those of members included
@@ -13,31 +14,36 @@ def encoded(content: Any) -> bytes:
 
 
 def parts(value: Any) -> Iterator[str]:
-    """A value's JSON. A long object is taken apart by its names, a long list in halves."""
+    """A value's JSON."""
     if not is_long(value):
         yield ENCODER.encode(value)
-    elif isinstance(value, list):
-        yield "["
-        yield from items(value)
-        yield "]"
     else:
-        for at, (name, item) in enumerate(value.items()):
-            yield ("," if at else "{") + ENCODER.encode({name: 0})[1:-2]  # a name that is no string is made one
-            yield from parts(item)
-        yield "}"
+        yield "[" if isinstance(value, list) else "{"
+        yield from members(value)
+        yield "]" if isinstance(value, list) else "}"
 
 
-def items(values: list[Any]) -> Iterator[str]:
-    """A list's JSON without its brackets."""
-    half = len(values) // 2
-    if not is_long(values):
-        yield ENCODER.encode(values)[1:-1]
+def members(value: Any) -> Iterator[str]:
+    """A list's or an object's JSON without its brackets. A long one is taken apart in halves."""
+    half = len(value) // 2
+    if not is_long(value):
+        yield ENCODER.encode(value)[1:-1]
     elif half:
-        yield from items(values[:half])
+        first, last = (value[:half], value[half:]) if isinstance(value, list) else halves(value, half)
+        yield from members(first)
         yield ","
-        yield from items(values[half:])
+        yield from members(last)
+    elif isinstance(value, list):
+        yield from parts(value[0])
     else:
-        yield from parts(values[0])
+        ((name, item),) = value.items()
+        yield ENCODER.encode({name: 0})[1:-2]  # a name that is no string is made one
+        yield from parts(item)
+
+
+def halves(value: dict[Any, Any], half: int) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    rest = iter(value.items())
+    return dict(islice(rest, half)), dict(rest)
 
 
 def is_long(value: Any) -> bool:

@@ -45,7 +45,7 @@ def _check_message(message: Mapping[str, Any], role: str, where: str) -> None:
     allowed = COMMON | OF_ROLE.get(role, frozenset())
     values = Values(message, f"{where}.")
     for key, item in message.items():
-        if item is None or (key in EMPTY and item == []):
+        if item is None or (item == [] and key in ("tool_calls", *EMPTY)):
             continue
         if key not in allowed:
             raise refuse(f"{where}.{key[:80]}", f"is not supported in a message with the role {role}")

@@ -5,6 +5,7 @@ Token counters grow by the very Usage that a client is told, before it is told: 
 import bisect
 import math
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
@@ -89,6 +90,7 @@ class Metrics:
     are known, and what adds up the engine's time."""
 
     def __init__(self, gauges: Callable[[], Gauges] = Gauges) -> None:
+        self._began_s = time.time()
         self._gauges = gauges
         self._utilization: Utilization | None = None
         self._ledger: Ledger | None = None
@@ -182,6 +184,7 @@ class Metrics:
 
     def collect(self) -> Iterator[Metric]:
         """What the registry asks for at each scrape."""
+        yield GaugeMetricFamily("process_start_time_seconds", "When these counters began, in seconds since 1970.", value=self._began_s)
         yield from _gauge_families(self._gauges())
         with self._lock:
             known = self._utilization
@@ -236,6 +239,7 @@ def _tally_families(tally: Tally) -> Iterator[Metric]:
     rows: tuple[tuple[str, str, str, Mapping[str, float]], ...] = (
         ("step_bound_seconds", "bound", "Seconds with something to compute, by what bound it.", tally.bound_s),
         ("step_bound_least_seconds", "bound", "Seconds that the same steps would have taken at the machine's limits.", tally.least_s),
+        ("step_bound_more_seconds", "bound", "Seconds that twice as many sequences would take beside these.", tally.more_s),
         ("queue_seconds", "reason", "Seconds in which a request waited, by what the first in the queue was waiting for.", tally.waiting_s),
         ("request_seconds", "state", "Sequence-seconds in the engine; waiting ones count from their arrival or preemption.",
          {"running": tally.running_s, "waiting": tally.queued_s}),

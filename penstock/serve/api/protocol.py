@@ -3,7 +3,10 @@ that do not read."""
 import asyncio
 import contextlib
 import json
+import select
+import socket
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import h11
@@ -28,6 +31,23 @@ class Connection(h11.Connection):
         return super().next_event()
 
 
+class Lookout:
+    """Calls `gone`, on the event loop, when the other end of a connection hangs up, while nothing is read from it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, connection: socket.socket, gone: Callable[[], None]) -> None:
+        """Raises OSError where there is no open file left for it, and on systems that have no epoll."""
+        if sys.platform != "linux":
+            raise OSError("there is no epoll here")
+        self._loop = loop
+        self._poll = select.epoll()
+        self._poll.register(connection.fileno(), select.EPOLLRDHUP)  # and not for what there is to read
+        loop.add_reader(self._poll.fileno(), gone)
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._poll.fileno())
+        self._poll.close()
+
+
 class TimedProtocol(H11Protocol):
     """Closes a connection when a request's head takes longer than `head_s` seconds, or the rest of a body that was refused does. Requests
     can end theirs with ABORT; so does one of which nothing is read any more, once all of its answer was handed over."""
@@ -38,6 +58,7 @@ class TimedProtocol(H11Protocol):
         self.head_s = head_s
         self.deadline: asyncio.TimerHandle | None = None
         self.unread = 0  # bytes of the last answer, when that was last looked at
+        self.lookout: Lookout | None = None  # while too much was sent ahead
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -50,16 +71,22 @@ class TimedProtocol(H11Protocol):
         if self.conn.their_state is h11.MUST_CLOSE:
             return
         super().data_received(data)
-        if self.conn.their_state is not h11.SEND_BODY and len(self.conn.trailing_data[0]) <= MAX_AHEAD:
-            self.flow.resume_reading()
+        if self.conn.their_state is not h11.SEND_BODY:
+            if len(self.conn.trailing_data[0]) <= MAX_AHEAD:
+                self.flow.resume_reading()
+            elif self.flow.read_paused and self.lookout is None:
+                with contextlib.suppress(OSError):
+                    self.lookout = Lookout(self.loop, self.transport.get_extra_info("socket"), self.hung_up)
         self.watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self.stop_watching()
+        self.stop_looking_out()
 
     def on_response_complete(self) -> None:
         """From here uvicorn's keep-alive timer watches, unless the client is in the middle of something."""
+        self.stop_looking_out()
         super().on_response_complete()
         self.stop_watching()
         self.unread = 0
@@ -93,6 +120,16 @@ class TimedProtocol(H11Protocol):
         if self.deadline is not None:
             self.deadline.cancel()
         self.deadline = None
+
+    def hung_up(self) -> None:
+        """As if the end had been read: what was written is still sent, as far as anybody takes it."""
+        self.stop_looking_out()
+        self.transport.close()
+
+    def stop_looking_out(self) -> None:
+        if self.lookout is not None:
+            self.lookout.close()
+        self.lookout = None
 
     def send_400_response(self, msg: str) -> None:
         """`msg`: uvicorn's, which does not say why; h11's error, which is being handled, does."""

@@ -5,6 +5,7 @@ from typing import Any
 
 from starlette.requests import Request as HttpRequest
 
+from penstock.compute.decoding.params import MAX_CHOICES
 from penstock.core.errors import RequestError
 from penstock.core.slo import NO_OBJECTIVES, Objectives
 from penstock.core.types import SamplingParams
@@ -117,7 +118,7 @@ def _beams(body: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     if values.given("beam_width"):
         return {}
-    width = values.integer("best_of", None, 1) or values.integer("n", 1, 1)
+    width = values.integer("best_of", None, 1, MAX_CHOICES) or values.integer("n", 1, 1)
     return {"beam_width": width, "best_of": None}
 
 

@@ -45,11 +45,13 @@ class Asked:
 
 @dataclass(slots=True)
 class Trail:
-    """A request's way, for its spans. Times are nanoseconds since 1970, as OpenTelemetry has them."""
+    """A request's way, for its spans. Times are nanoseconds since 1970, as OpenTelemetry has them. `began_s`: `began_ns` on the clock that
+    nobody sets, by which all others are told."""
 
     span: Any
     asked: Asked | None
     began_ns: int
+    began_s: float
     first_ns: int | None = None
     queued_s: float | None = None  # known with the first token
     num_tokens: int = 0
@@ -92,9 +94,11 @@ class Tracing:
         if asked is not None:
             asked.num_spans += 1
             attributes |= place_of(asked)
-        began = time.time_ns() - (0 if request.arrival_s is None else round((self._clock.now() - request.arrival_s) * 1e9))
+        now = self._clock.now()
+        began_s = now if request.arrival_s is None else request.arrival_s
+        began = time.time_ns() - round((now - began_s) * 1e9)
         num_choices = 0 if request.wants_embedding else request.params.n
-        return Trail(self._start(f"{operation} {self._model}", attributes, began), asked, began, num_choices=num_choices)
+        return Trail(self._start(f"{operation} {self._model}", attributes, began), asked, began, began_s, num_choices=num_choices)
 
     def refuse(self, asked: Asked, status: int, began_ns: int) -> None:
         """A span of a request that was answered with an error before the engine heard of it: which model was meant is not known."""
@@ -110,7 +114,7 @@ class Tracing:
     def note(self, trail: Trail, delta: Delta) -> None:
         """A step's part of the answer."""
         if trail.first_ns is None and delta.token_ids:
-            trail.first_ns, trail.queued_s = time.time_ns(), delta.queued_s
+            trail.first_ns, trail.queued_s = self._now_ns(trail), delta.queued_s
             seconds = (trail.first_ns - trail.began_ns) / 1e9
             trail.span.add_event("first_token", {"gen_ai.response.time_to_first_chunk": seconds}, trail.first_ns)
         trail.num_tokens += len(delta.token_ids)
@@ -147,12 +151,15 @@ class Tracing:
             if trail.num_tokens:  # of an answer that was not finished
                 span.set_attribute("gen_ai.usage.output_tokens", trail.num_tokens)
             span.set_status(self._trace.Status(self._trace.StatusCode.ERROR, words))
-        span.end()
+        span.end(self._now_ns(trail))
+
+    def _now_ns(self, trail: Trail) -> int:
+        return trail.began_ns + round((self._clock.now() - trail.began_s) * 1e9)
 
     def _children(self, trail: Trail, queued_s: float, prefilled_s: float | None) -> None:
         """Queue until the first step, prefill until the first token is chosen, which a search tells much later, decode until now; without a
         token there is no decode."""
-        now = time.time_ns()
+        now = self._now_ns(trail)
         first = now if prefilled_s is None else min(now, trail.began_ns + round(prefilled_s * 1e9))
         scheduled = min(first, trail.began_ns + round(queued_s * 1e9))
         parent = self._trace.set_span_in_context(trail.span)

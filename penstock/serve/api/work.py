@@ -4,6 +4,8 @@ import functools
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
+from penstock.core.errors import INTERRUPTS
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -18,7 +20,7 @@ class LongWork:
     async def run(self, size: int, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """`function(*args)`. `size`: characters or bytes of its input."""
         if size < self._long:
-            return function(*args, **kwargs)
+            return ended(functools.partial(function, *args, **kwargs))
         return await self.run_long(function, *args, **kwargs)
 
     async def run_long(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -28,8 +30,13 @@ class LongWork:
 
 
 def ended(function: Callable[[], R]) -> R:
-    """`function()`. A StopIteration, which asyncio cannot take out of a thread, and would wait for ever, is a RuntimeError."""
+    """`function()`. What no reader takes for a failure is a RuntimeError: a StopIteration, which asyncio cannot take out of a thread, and
+    would wait for ever, and a panic of native code, which is no Exception."""
     try:
         return function()
-    except StopIteration as error:
-        raise RuntimeError(f"{function!r} raised StopIteration") from error
+    except INTERRUPTS:
+        raise
+    except BaseException as error:
+        if isinstance(error, Exception) and not isinstance(error, StopIteration):
+            raise
+        raise RuntimeError(f"{type(error).__name__}: {error}") from error

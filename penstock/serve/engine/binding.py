@@ -2,7 +2,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.serve.engine.tally import DECODE, HOST, KERNELS, KV, PREFILL, UNMEASURED, WEIGHTS, Tally
+from penstock.serve.engine.tally import DECODE, DRAFTING, HOST, KERNELS, KV, PREFILL, UNMEASURED, WEIGHTS, Tally
 
 PREFILL_COMPUTE, DECODE_COMPUTE, WEIGHT_BANDWIDTH, KV_BANDWIDTH, KV_CAPACITY, QUEUEING, HOST_OVERHEAD, ARRIVALS = (
     "prefill_compute", "decode_compute", "weight_bandwidth", "kv_bandwidth", "kv_capacity", "queueing", "host_overhead", "arrival_limited")
@@ -12,12 +12,13 @@ LIMITS = {  # as they are called
     ARRIVALS: "arrival-limited", UNMEASURED: "not known",
 }
 OF_BOUND = {PREFILL: PREFILL_COMPUTE, DECODE: DECODE_COMPUTE, WEIGHTS: WEIGHT_BANDWIDTH, KV: KV_BANDWIDTH, KERNELS: HOST_OVERHEAD,
-            HOST: HOST_OVERHEAD, UNMEASURED: UNMEASURED}
-ONCE = (WEIGHTS, KERNELS, HOST)  # what a step pays once, however many sequences are in it
+            DRAFTING: HOST_OVERHEAD, HOST: HOST_OVERHEAD, UNMEASURED: UNMEASURED}
+ONCE = (WEIGHTS, KERNELS, DRAFTING, HOST)  # what a step pays once, but for `Tally.more_s`
 WAITS = 0.25  # of the time in which somebody waits: more is no passing queue
 GROWS = 1.1  # a batch of twice the size that gives so many times the tokens would pay
 THRASHES = 0.1  # preemptions for each request: what was computed is computed again
 IDLE = 0.1  # of the time
+TOLD = 0.01  # of the weights' bytes
 LACKS = {"seqs": "a seat (--max-num-seqs)", "tokens": "tokens in a step (--max-num-batched-tokens)", "batching": "the batching mode",
          "scored": "a step's rows for the log-probabilities of prompts",
          "tpot": "the pace of running requests (--chunking)", "kv": "KV blocks"}
@@ -100,18 +101,25 @@ def _sentence(name: str, tally: Tally, share: float, reached: float | None) -> s
     at = "" if reached is None else f", at {reached:.0%} of the machine's measured limit"
     batch = tally.running_s / tally.busy_s
     if name == HOST_OVERHEAD:
-        kernels, host = (tally.bound_s.get(bound, 0.0) / tally.busy_s for bound in (KERNELS, HOST))
-        return (f"{part} is overhead: {host:.0%} goes into scheduling, sampling and delivery, {kernels:.0%} into kernels that run far "
-                "below any limit.")
+        kernels, drafting, host = (tally.bound_s.get(bound, 0.0) / tally.busy_s for bound in (KERNELS, DRAFTING, HOST))
+        drafts = f"{drafting:.0%} into drafting, " if drafting else ""
+        return (f"{part} is overhead: {host:.0%} goes into scheduling, sampling and delivery, {drafts}{kernels:.0%} into kernels that run "
+                "far below any limit.")
     if name == UNMEASURED:
         return ("What binds is not known, because the limits of the engine's machine were not measured: run `penstock limits` there, "
                 "then restart the engine.")
     return {
         PREFILL_COMPUTE: f"The arithmetic of prompts takes {part}{at}.",
         DECODE_COMPUTE: f"The arithmetic of decoding takes {part}{at}: {batch:.3g} sequences at once are past the ridge of the roofline.",
-        WEIGHT_BANDWIDTH: f"Reading the weights takes {part}{at}: once per step, for {batch:.3g} sequences.",
+        WEIGHT_BANDWIDTH: f"Reading the weights takes {part}{at}: once per step, for {batch:.3g} sequences{_more(tally)}.",
         KV_BANDWIDTH: f"Reading keys and values takes {part}{at}, for {batch:.3g} sequences at once.",
     }[name]
+
+
+def _more(tally: Tally) -> str:
+    """What twice as many sequences would read, where they are sent to other experts."""
+    more = tally.more_s.get(WEIGHTS, 0.0) / tally.bound_s.get(WEIGHTS, 1.0)
+    return f"; twice as many would read {more:.0%} more of them" if more >= TOLD else ""
 
 
 def idle_share(tally: Tally) -> float:
@@ -122,8 +130,8 @@ def idle_share(tally: Tally) -> float:
 def growth(tally: Tally) -> float:
     """How many times the tokens/s a batch of twice the size would give: the cost that a step has once is then shared by twice the
     sequences."""
-    once = sum(tally.bound_s.get(bound, 0.0) for bound in ONCE) / tally.busy_s if tally.busy_s else 0.0
-    return 1 / (1 - once / 2)
+    once_s = sum(tally.bound_s.get(bound, 0.0) - tally.more_s.get(bound, 0.0) for bound in ONCE)
+    return 1 / (1 - once_s / tally.busy_s / 2) if tally.busy_s else 1.0
 
 
 def thrashing(tally: Tally) -> float:

@@ -59,7 +59,7 @@ from penstock.serve.engine.machine import has_native, look, measured_limits, num
 from penstock.serve.engine.recommended import recommended
 from penstock.serve.engine.resolve import AUTO, choose_dtype, resolve, warn_of_shared
 from penstock.serve.engine.selection import Selections
-from penstock.serve.scorers.allowed import Allowed, place_of
+from penstock.serve.scorers.allowed import allowed
 from penstock.serve.text import reasoning, tools
 from penstock.serve.text.chat import ChatTemplate
 from penstock.serve.text.tokenizer import Tokenizer
@@ -372,15 +372,9 @@ def _timed(parsed: tuple[Any, Any], costs: StepCosts | None) -> Any:
 def make_selections(tokenizer: Tokenizer, prefixes: Sequence[str] | None) -> Selections:
     """How the best of several answers are chosen. `prefixes`: URLs below which requests may have a scorer asked; None: any URL.
 
-    Raises UsageError for a prefix that is no URL.
+    Raises UsageError as `allowed` does.
     """
-    places = None
-    if prefixes is not None:
-        try:
-            places = tuple([place_of(prefix) for prefix in prefixes])
-        except ValueError as error:
-            raise UsageError(f"--scorer-url {' '.join(prefixes)} cannot be used: {error}") from None
-    return Selections(scorers.TABLE, tokenizer.decode, Allowed(places))
+    return Selections(scorers.TABLE, tokenizer.decode, allowed(prefixes))
 
 
 def parsers(server: ServerConfig, template: ChatTemplate | None = None) -> tuple[type[Any] | None, type[Any] | None]:

@@ -3,6 +3,7 @@
 Every group above the process's own limits it too. In a container the path that /proc names may not be visible: then the tree's root
 is the process's own group. `root` is where /proc and /sys are.
 """
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +64,7 @@ def _mounts(root: Path, controller: str) -> tuple[str, ...]:
 def _own(root: Path, controller: str) -> str:
     """The path of the process's group below the mount; "" when it is not known."""
     try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
+        lines = os.fsdecode((root / "proc/self/cgroup").read_bytes()).splitlines()
     except OSError:
         return ""
     for line in lines:

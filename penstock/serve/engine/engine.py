@@ -8,7 +8,7 @@ from typing import Protocol
 from penstock.compute.decoding.draw import mixed
 from penstock.core.clock import Clock
 from penstock.core.drafting import Drafting, DraftTally
-from penstock.core.errors import OverloadedError, RequestError
+from penstock.core.errors import PenstockError, RequestError
 from penstock.core.events import StepRecord
 from penstock.core.message import message
 from penstock.core.types import Seq, SeqOutput, StepPlan, StepResult
@@ -16,7 +16,7 @@ from penstock.decide.kv.manager import looks_up
 from penstock.decide.scheduler.limits import check_servable
 from penstock.serve.engine.desk import Answer, Desk, seed_of
 from penstock.serve.engine.repeats import Repeats
-from penstock.serve.engine.requests import Delta, Gauges, Request
+from penstock.serve.engine.requests import Delta, Gauges, Request, failed
 from penstock.serve.engine.sampled import Sampled
 from penstock.serve.engine.searched import Searched
 from penstock.serve.engine.watch import Watch
@@ -66,6 +66,7 @@ class Engine:
         self._runner = runner
         self._listener: Listener = listener or NoListener()
         self._watch: Watch | None = None
+        self._lost: set[str] = set()  # figures that could not be taken
         self._answers: dict[str, Answer] = {}
         self._queued: dict[str, Seq] = {}  # first sequences that no step has held yet
         self._came: dict[str, Seq] = {}  # since the last step: by request, the first sequence
@@ -79,19 +80,24 @@ class Engine:
         self.under_way_s: float | None = None  # when the step that is computed now began; may be read on any thread
         kv = desk.scheduler.kv
         self.repeats = None if kv.prefix_cache else Repeats(kv.block_size, kv.num_total)
-        self._refused: list[tuple[str, OverloadedError]] = []
+        self._refused: list[tuple[str, RequestError]] = []
 
     def check(self, request: Request) -> None:
         """Raises RequestError, with the numbers, for a request that can never be served. May be called from any thread."""
         check_servable(self._first_seq(request, seq_id=-1, seed=0), self._scheduler.kv)
 
     def add(self, request: Request) -> None:
-        """Queues a request. Raises RequestError for one that can never be served, or whose id is in use, OverloadedError for one that
-        could not be served in time."""
+        """Queues a request. Raises RequestError for one that can never be served, whose id is in use, or that fails here, OverloadedError
+        for one that could not be served in time."""
         if request.request_id in self._answers:
             raise RequestError(f"request id {request.request_id!r} is in use", "request_id")
-        seq = self._first_seq(request, self._desk.next_id(), self._seed(request))
-        answer = self._answer(request, seq)
+        try:
+            seq = self._first_seq(request, self._desk.next_id(), self._seed(request))
+            answer = self._answer(request, seq)
+        except PenstockError:
+            raise
+        except BaseException as error:
+            raise failed(error) from error
         was_torn, self._is_torn = self._is_torn, True
         try:
             answer.start()
@@ -178,7 +184,10 @@ class Engine:
         queued_s = self._take_begun(plan) if self._queued else ()
         self._num_served = len(self._answers) - len(self._queued)
         if self._watch is not None:
-            self._watch.on_plan(plan, self._scheduler)
+            try:
+                self._watch.on_plan(plan, self._scheduler)
+            except Exception:
+                self._lose("what a watch sees of a plan")
         census = count(plan)
         if meanwhile is not None:
             meanwhile()
@@ -191,10 +200,13 @@ class Engine:
             for seconds in queued_s:
                 self._listener.on_queue(seconds)
             self._listener.on_step(record)
-        except Exception:  # figures about answers are no reason to give none
-            log.exception("the metrics of step %d are lost", record.step_id)
+        except Exception:
+            self._lose("the metrics of a step")
         if self._watch is not None:
-            self._watch.on_step(plan, outputs, record)
+            try:
+                self._watch.on_step(plan, outputs, record)
+            except Exception:
+                self._lose("what a watch sees of a step")
         return deltas
 
     def watch(self, watch: Watch | None) -> None:
@@ -203,10 +215,14 @@ class Engine:
 
     def look(self, watch: Watch) -> None:
         """Renews what `watch` sees of the sequences and the KV cache."""
-        watch.look_at(self._scheduler, self.clock.now())
+        try:
+            watch.look_at(self._scheduler, self.clock.now())
+        except Exception:
+            self._lose("a watch's look")
 
-    def take_refused(self) -> list[tuple[str, OverloadedError]]:
-        """Requests that were queued and have ended without an answer, because it would have come too late. Each is returned once."""
+    def take_refused(self) -> list[tuple[str, RequestError]]:
+        """Requests that were queued and have ended without an answer, because it would have come too late, or amidst one that could not be
+        made. Each is returned once."""
         refused, self._refused = self._refused, []
         return refused
 
@@ -286,10 +302,14 @@ class Engine:
         tally = DraftTally()
         owners = self._desk.owners
         for output in outputs:
-            owner = owners.get(output.seq_id)
-            delta = None if owner is None else owner.take(output)
-            if owner is not None and delta is not None:
-                deltas.append((owner.request_id, delta))
+            owner, delta = owners.get(output.seq_id), None
+            if owner is not None:
+                try:
+                    delta = owner.take(output)
+                except BaseException as error:
+                    self._fail(owner.request_id, error)
+                if delta is not None:
+                    deltas.append((owner.request_id, delta))
             if output.check is not None:
                 tally.add(output.check, 0 if delta is None else len(delta.token_ids))
         if self._desk.due:
@@ -299,16 +319,32 @@ class Engine:
     def _settle(self, deltas: list[tuple[str, Delta]]) -> None:
         """Adds what answers have to say at a step's end. The last delta of a request says that it is done, and tells the usage."""
         last = {request_id: at for at, (request_id, _) in enumerate(deltas)}
-        for answer in self._desk.due:
+        due = list(self._desk.due)
+        self._desk.due.clear()
+        for answer in due:
             request_id = answer.request.request_id
-            for delta in answer.settle():
+            if request_id not in self._answers:  # it has failed since
+                continue
+            try:
+                found, usage = answer.settle(), answer.usage()
+            except BaseException as error:
+                self._fail(request_id, error)
+                continue
+            for delta in found:
                 last[request_id] = len(deltas)
                 deltas.append((request_id, delta))
             if answer.done:
                 self._answers.pop(request_id, None)
                 at = last[request_id]
-                deltas[at] = (request_id, replace(deltas[at][1], done=True, usage=answer.usage()))
-        self._desk.due.clear()
+                deltas[at] = (request_id, replace(deltas[at][1], done=True, usage=usage))
+
+    def _fail(self, request_id: str, error: BaseException) -> None:
+        """Ends a request whose answer cannot be made, and whatever it holds. It was served in this step all the same."""
+        self._refused.append((request_id, failed(error)))
+        del self._answers[request_id]
+        for seq_id in [seq_id for seq_id, owner in self._desk.owners.items() if owner.request_id == request_id]:
+            del self._desk.owners[seq_id]
+            self._scheduler.finish(seq_id, "abort")
 
     def _record(self, census: "Census", result: StepResult, began: float, drafting: Drafting, num_preempted: int) -> StepRecord:
         scheduler = self._scheduler
@@ -322,7 +358,14 @@ class Engine:
             census.decode_tokens, census.draft_tokens, drafting.num_accepted, result.weight_bytes, result.kv_bytes,
             result.activation_bytes, result.operations, scheduler.num_running, scheduler.num_waiting, num_preempted,
             kv.num_used, kv.num_total, census.draft_seqs, drafting, result.work, scheduler.waits_for, waited_s,
-            held_s, num_served, self._num_served - num_served, rested)
+            held_s, num_served, self._num_served - num_served, rested, result.more_weight_bytes,
+            result.draft_seconds)
+
+    def _lose(self, what: str) -> None:
+        """Figures about answers are no reason to give none. What fails at each step is told once."""
+        if what not in self._lost:
+            log.exception("lost: %s", what)
+        self._lost.add(what)
 
     def _let_go(self, now: float) -> None:
         """Ends the wait for a step that could not be planned."""

@@ -11,7 +11,7 @@ from penstock.core.hardware import Hardware
 from penstock.core.work import StepWork
 from penstock.serve.engine.repeats import Repeats
 from penstock.serve.engine.returns import Returns
-from penstock.serve.engine.tally import BATCHING, HOST, Tally
+from penstock.serve.engine.tally import BATCHING, Tally
 
 MAX_SIZES = 1024  # sizes that are told apart; of more, that which was not seen for the longest time is forgotten
 Windows = Sequence[tuple[int | None, int]]  # attention windows (None: all), and the number of layers with each
@@ -55,7 +55,8 @@ class Ledger:
 
     def steps(self) -> list[list[float]]:
         """Of steps of each size that occurred the means of rows, sequences, logits, keys read, pairs (of a layer) and seconds, and their
-        number, all since the start. A step's seconds are all that it cost: until the next one's begin, where there was more to do."""
+        number, all since the start. A step's seconds are all that it cost but for drafting: until the next one's begin, where there was
+        more to do."""
         with self._lock:
             return [[*(each / sums[-1] for each in sums[:-1]), sums[-1]] for sums in self._sums.values()]
 
@@ -90,7 +91,7 @@ class Ledger:
         seconds = max(0.0, following.began_s - last.began_s - last.seconds)
         running, waiting = (0, 0) if following.rested else (last.num_running, last.num_waiting)
         if running:
-            self._tally.spend(HOST, seconds)
+            self._tally.host(seconds, running)
         elif waiting:
             self._tally.held_s += seconds
         else:
@@ -98,7 +99,8 @@ class Ledger:
         self._tally.occupy(seconds, running, waiting, last.waits_for or BATCHING)
         self._tally.serve(seconds, 0 if following.rested else last.num_served)
         if last.work is not None:
-            self._keep(last.work, last.seconds + seconds if running else last.seconds)
+            own_s = last.seconds - last.draft_seconds
+            self._keep(last.work, own_s + seconds if running else own_s)
 
     def _keep(self, work: StepWork, seconds: float) -> None:
         rows, seqs = work.num_tokens, work.num_seqs

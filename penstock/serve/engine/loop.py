@@ -260,6 +260,7 @@ class Loop:
             self._engine.clear()
         except BaseException:
             log.exception("what the requests held could not be freed")
+        self._gauges = self._engine.gauges()
 
     def _obey_late(self) -> None:
         """Commands that came too late still need an answer."""

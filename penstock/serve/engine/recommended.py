@@ -18,7 +18,10 @@ def recommended(path: Path) -> dict[str, Any]:
     ModelError for a broken file, and where no request could ask for the same."""
     where = path if path.is_file() else path / "generation_config.json"
     config = generation_config(path) if path.is_file() else read_json(where)
-    names = (*DRAWING, *PENALTIES) if config.get("do_sample", False) else PENALTIES
+    draws = config.get("do_sample")
+    if draws is not None and not isinstance(draws, bool):
+        raise ModelError(f"{where} says do_sample {draws!r:.80}, but it must be true or false")
+    names = (*DRAWING, *PENALTIES) if draws else PENALTIES
     found = {name: config[name] for name in names if config.get(name) is not None}
     try:
         check_params(SamplingParams(**found), vocab_size=1)

@@ -1,8 +1,7 @@
 """How much a prefix cache would find while it is switched off, for `penstock explain`. Only keys of blocks are kept, no tokens."""
 from collections.abc import Sequence
 
-from penstock.decide.kv.radix import block_keys
-from penstock.decide.routing.sent import Sent
+from penstock.decide.routing.sent import Sent, block_keys
 
 
 class Repeats:

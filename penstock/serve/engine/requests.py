@@ -1,13 +1,16 @@
 """What goes into the engine and what comes out of it: Request, Delta, Usage, and the EngineClient that the API talks to."""
+import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from penstock.compute.decoding.grammar.compiled import Compiled
 from penstock.core.drafting import NO_DRAFTS, Drafting
-from penstock.core.errors import RequestError
+from penstock.core.errors import INTERRUPTS, RequestError
 from penstock.core.message import message
 from penstock.core.types import CacheMark, SamplingParams, Score, TokenLogprobs
+
+log = logging.getLogger("penstock.engine")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +54,19 @@ def given_up(request: Request) -> RequestError:
     """What the client is told where an answer ended with "abort"."""
     if request.grammar is not None:
         return RequestError(
-            "the answer's grammar could not be followed any further: it became too complex there, or leaves no token that could come next; "
-            "ask for a simpler schema, pattern or grammar", code="grammar_too_complex")
+            "the answer's grammar could not be followed any further: it became too complex there, leaves no token that could come next, or "
+            "failed, as the log says then; ask for a simpler schema, pattern or grammar", code="grammar_too_complex")
     return RequestError("the engine gave up on this request", status=503, code="aborted")
+
+
+def failed(error: BaseException) -> RequestError:
+    """What the client is told whose answer could not be made; the log says why. Raises an interrupt, which is no failure of a request."""
+    if isinstance(error, INTERRUPTS):
+        raise error
+    log.error("a request failed: %s: %s; all others go on", type(error).__name__, error, exc_info=error)
+    told = RequestError("the engine failed at this request; its log says why", status=500, code="request_failed")
+    told.__cause__ = error
+    return told
 
 
 @dataclass(frozen=True, slots=True)

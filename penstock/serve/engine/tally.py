@@ -2,7 +2,8 @@
 
 A step's time in the backend belongs to whichever of the machine's measured limits would take longest: its arithmetic, or reading its
 weights, keys and values (Williams, Waterman, Patterson, "Roofline", 2009). Kernels that reach less than `1 / SLOW` of that limit are not
-bound by it: the time beyond is counted as theirs. The rest of a step, and the time until the next one while there is work, is the host's.
+bound by it: the time beyond is counted as theirs. The rest of a step, and the time until the next one while there is work, is the host's,
+but for that in which drafts are made.
 """
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,11 +11,12 @@ from math import inf
 
 from penstock.core.events import StepRecord
 from penstock.core.hardware import Hardware
+from penstock.core.work import STEP_UNITS
 
 # What a second of a step is bound by. `kernels`: beginning, ending and feeding them; `unmeasured`: the machine's limits are not known.
-PREFILL, DECODE, WEIGHTS, KV, KERNELS, HOST, UNMEASURED = (
-    "prefill_compute", "decode_compute", "weights", "kv", "kernels", "host", "unmeasured")
-BOUNDS = (PREFILL, DECODE, WEIGHTS, KV, KERNELS, HOST, UNMEASURED)
+PREFILL, DECODE, WEIGHTS, KV, KERNELS, DRAFTING, HOST, UNMEASURED = (
+    "prefill_compute", "decode_compute", "weights", "kv", "kernels", "drafting", "host", "unmeasured")
+BOUNDS = (PREFILL, DECODE, WEIGHTS, KV, KERNELS, DRAFTING, HOST, UNMEASURED)
 SLOW = 4.0
 FEWEST = 8  # arrivals whose variance says something
 BATCHING = "batching"  # what the first in the queue lacks: the batching mode's leave
@@ -51,6 +53,7 @@ class Tally:
     num_preempted: int = 0
     num_requests: int = 0  # that ended
     num_repeated: int = 0  # prompt tokens that a prefix cache would have found, where there is none
+    more_s: dict[str, float] = field(default_factory=dict)  # of `bound_s`, that steps of twice as many sequences would take beside
 
     @property
     def busy_s(self) -> float:
@@ -156,6 +159,15 @@ class Tally:
             self.held_s += seconds
             self.waiting_s[BATCHING] = self.waiting_s.get(BATCHING, 0.0) + seconds
 
+    def host(self, seconds: float, num_seqs: int) -> None:
+        """Of which each sequence has its share, and the step one."""
+        self.spend(HOST, seconds)
+        self.grow(HOST, seconds * num_seqs / (STEP_UNITS + num_seqs))
+
+    def grow(self, bound: str, seconds: float) -> None:
+        if seconds:
+            self.more_s[bound] = self.more_s.get(bound, 0.0) + seconds
+
     def spend(self, bound: str, seconds: float, least_s: float = 0.0) -> None:
         self.bound_s[bound] = self.bound_s.get(bound, 0.0) + seconds
         if least_s:
@@ -167,9 +179,13 @@ class Tally:
         self.num_preempted += record.num_preempted
         self.occupy(record.seconds, max(record.num_seqs, record.num_running), record.num_waiting, record.waits_for)
         self.serve(record.seconds, record.num_served + record.num_ended)
-        self.spend(HOST, record.seconds - record.compute_seconds)
+        self.host(record.seconds - record.compute_seconds - record.draft_seconds, record.num_seqs)
+        if record.draft_seconds:
+            self.spend(DRAFTING, record.draft_seconds)
         for bound, seconds, least_s in shared_out(record, hardware, compute_type):
             self.spend(bound, seconds, least_s)
+            if bound == WEIGHTS:
+                self.grow(WEIGHTS, seconds * record.more_weight_bytes / record.weight_bytes)
 
 
 def spread(count: int, total: float, squares: float) -> float:

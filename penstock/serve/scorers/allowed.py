@@ -1,6 +1,9 @@
 """Which URLs a request may have the server ask: those below the prefixes that the server was started with."""
+from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import SplitResult, unquote, urlsplit
+
+from penstock.core.errors import UsageError
 
 PORTS = {"http": 80, "https": 443}
 
@@ -53,3 +56,18 @@ class Allowed:
         if self.places is None:
             return True
         return any(place.holds(place_of(url)) for place in self.places)
+
+
+def allowed(prefixes: Sequence[str] | None) -> Allowed:
+    """What is at these URLs and below; None: any URL. Raises UsageError, naming it, for a prefix that is no URL, or has a query."""
+    return Allowed(None if prefixes is None else tuple([prefix_place(prefix) for prefix in prefixes]))
+
+
+def prefix_place(prefix: str) -> Place:
+    try:
+        place = place_of(prefix)
+        if urlsplit(prefix).query:
+            raise ValueError("it has a query, which requests may choose; leave it out")
+    except ValueError as error:
+        raise UsageError(f"--scorer-url {prefix} cannot be used: {error}") from None
+    return place

@@ -6,6 +6,7 @@ standard library alone: {"pattern", "texts", "seconds"} on stdin -> a list of st
 import contextlib
 import json
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -13,25 +14,28 @@ from collections.abc import Sequence
 MAX_PATTERN = 256  # characters
 MEMORY_BYTES = 1 << 30
 OUT_OF_MEMORY = 3  # exit status
+BUSY = 10  # times as long as it may compute it may take, where others compute, too
 
 
 class TooMuchError(Exception):
-    """The texts were not searched in time, or not within the memory allowed: says which."""
+    """The texts were not searched within the time of a processor, or not within the memory, that is allowed: says which."""
 
 
 class EndedError(Exception):
-    """The process was ended from outside, or could not work: says how."""
+    """The process was ended from outside, got no processor, or could not work: says how."""
 
 
 def extract(pattern: str, texts: Sequence[str], seconds: float) -> list[str | None]:
-    """`last_match` of each text. Raises TooMuchError and EndedError."""
+    """`last_match` of each text, in so many seconds of a processor. Raises TooMuchError and EndedError."""
     asked = json.dumps({"pattern": pattern, "texts": list(texts), "seconds": seconds})
     command = [sys.executable, "-I", "-S", __file__]
     try:
-        done = subprocess.run(command, input=asked, capture_output=True, text=True, encoding="utf-8", timeout=seconds, check=True)
+        done = subprocess.run(command, input=asked, capture_output=True, text=True, encoding="utf-8", timeout=BUSY * seconds, check=True)
     except subprocess.TimeoutExpired:
-        raise TooMuchError(f"took longer than {seconds:g} s") from None
+        raise EndedError(f"could not compute for {seconds:g} s within {BUSY * seconds:g} s") from None
     except subprocess.CalledProcessError as error:
+        if error.returncode == -signal.SIGPROF:
+            raise TooMuchError(f"took longer than {seconds:g} s") from None
         if error.returncode == OUT_OF_MEMORY:
             raise TooMuchError(f"needed more than {MEMORY_BYTES >> 20} MiB of memory") from None
         status = error.returncode
@@ -51,11 +55,11 @@ def last_match(pattern: re.Pattern[str], text: str) -> str | None:
 
 
 def limit(seconds: float) -> None:
-    """Ends this process when whoever waited for it is gone."""
+    """Ends this process when it has computed for so long, also when whoever waited for it is gone."""
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     with contextlib.suppress(ImportError, ValueError, OSError):  # as far as the system can
         import resource
 
-        resource.setrlimit(resource.RLIMIT_CPU, (int(seconds) + 1, int(seconds) + 1))
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
 
 

@@ -9,7 +9,7 @@ from penstock.core.types import Score
 from penstock.serve.scorers.contract import Candidate, Host, Ranked, best_first
 from penstock.serve.scorers.extraction import MAX_PATTERN, EndedError, TooMuchError, extract
 
-SECONDS = 2.0  # for a request's answers together
+SECONDS = 2.0  # of a processor, for a request's answers together
 # Compiling a pattern takes time for each character of each of its ranges, up to 40 ms for so many, while everybody waits.
 MAX_WIDTH = 1 << 18
 LATIN, LAST = 0xFF, 0xFFFF  # ranges that end by the first take no time, and characters beyond the last neither
@@ -58,7 +58,7 @@ class Votes:
         except TooMuchError as error:
             raise RequestError(f"{self._name} {error} on {len(texts)} answers; write a simpler one", self._name) from None
         except EndedError as error:
-            message = f"the process that searches for {self._name} {error}; the machine may lack memory"
+            message = f"the process that searches for {self._name} {error}; the machine may lack memory, or be too busy"
             raise RequestError(message, self._name, status=503) from None
 
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
+from penstock.compute.backends import packed
 from penstock.compute.models.heads import stamp
 from penstock.compute.program import Program
 from penstock.core.errors import UsageError
@@ -66,13 +67,12 @@ def write(place: Place, program: Program, parameters: Mapping[str, Tensor]) -> P
     facts = {"format": "pt", stamp.KIND: place.kind, stamp.TARGET: stamp.fingerprint(place.spec),
              stamp.MODEL: stamp.described(place.spec, place.model), stamp.SHAPE: json.dumps(shape, sort_keys=True)}
     path = place.file
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part = path.with_name(f"{path.name}.{os.getpid()}{packed.UNFINISHED}")
+    packed.remove_unfinished(path.parent.glob(f"{path.name}.*{packed.UNFINISHED}"))
     try:
-        save_file(tensors, str(part), metadata=facts)
-        part.chmod(0o644)
-        os.replace(part, path)
-    except (OSError, SafetensorError) as error:
-        raise UsageError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
+        packed.put(part, path, [memoryview(save(tensors, metadata=facts))])
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}") from None
     finally:
         with suppress(OSError):  # it was moved, or never made
             part.unlink()

@@ -26,13 +26,17 @@ LITTLE_CACHE_BYTES = GIB  # of packed weights, which nobody misses
 
 def hub_token(host: Host) -> Check:
     """Whether there is one; its value is never read into the report."""
-    named = next((name for name in TOKENS if host.environ.get(name, "").strip()), None)
     path = host.environ.get("HF_TOKEN_PATH")
     file = expanded(host, path) if path else hub_home(host) / "token"
-    where = named or (str(file) if _has_text(file) else None)
+    places = {**{name: host.environ.get(name, "") for name in TOKENS}, str(file): _text(file)}
+    where, token = next(((where, text.strip()) for where, text in places.items() if text.strip()), (None, ""))
     if where is None:
         return Check("hub token", Status.PASS, "none: needed for gated and private models only", details={"present": False})
-    return Check("hub token", Status.PASS, f"present, in {where}", details={"present": True, "where": where})
+    details = {"present": True, "where": where}
+    if not all("!" <= character <= "~" for character in token):
+        return Check("hub token", Status.WARN, f"present, in {where}, with characters that no token has",
+                     "it was not copied as it is: set it to a token of https://huggingface.co/settings/tokens", details)
+    return Check("hub token", Status.PASS, f"present, in {where}", details=details)
 
 
 def caches(host: Host) -> Check:
@@ -128,8 +132,9 @@ def nearest(folder: Path) -> Path:
     return next(each for each in (folder, *folder.parents) if os.path.exists(each))
 
 
-def _has_text(file: Path) -> bool:
+def _text(file: Path) -> str:
+    """Empty where it cannot be read."""
     try:
-        return bool(file.read_bytes().strip())
+        return file.read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return False
+        return ""

@@ -21,10 +21,17 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """`rows`: drafts that a sequence has in a step; `tokens`: that it gains in one."""
+    """`rows`: drafts of a sequence, in the `share` of its steps that check any; `tokens`: that it gains in a step, of all. `seconds`: that
+    drafting takes in a step that decodes, on average."""
 
     rows: float
     tokens: float
+    share: float = 1.0
+    seconds: float = 0.0
+
+    @property
+    def mean_rows(self) -> float:
+        return self.share * self.rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +115,8 @@ def tally_of(grown: Values) -> Tally:
         value(grown, "requests_gap_seconds_total"), value(grown, "requests_gap_squared_seconds_total"),
         int(value(grown, "requests_peaks_total")), value(grown, "requests_peaks_inverse_total"),
         int(value(grown, "wakes_total")), value(grown, "wake_seconds_total"), int(sum(labelled(grown, "steps").values())),
-        int(value(grown, "preemptions_total")), int(answered(grown)))
+        int(value(grown, "preemptions_total")), int(answered(grown)),
+        more_s=labelled(grown, "step_bound_more_seconds"))
 
 
 def value(grown: Values, name: str) -> float:
@@ -146,8 +154,10 @@ def mean(grown: Values, name: str) -> float | None:
 
 
 def drafts_of(grown: Values) -> Drafted | None:
-    """Means over all that a step decodes, with drafts or without."""
-    decoded = value(grown, 'step_tokens_total{kind="decode"}')
-    if not decoded or not value(grown, "spec_passes_total"):
+    decoded, passes = value(grown, 'step_tokens_total{kind="decode"}'), value(grown, "spec_passes_total")
+    if not decoded or not passes:
         return None
-    return Drafted(value(grown, "spec_drafted_tokens_total") / decoded, 1 + value(grown, "spec_accepted_tokens_total") / decoded)
+    decodes = sum(count for kind, count in labelled(grown, "steps").items() if kind != "prefill")
+    return Drafted(
+        value(grown, "spec_drafted_tokens_total") / passes, 1 + value(grown, "spec_accepted_tokens_total") / decoded,
+        min(1.0, passes / decoded), labelled(grown, "step_bound_seconds").get("drafting", 0.0) / max(1.0, decodes))

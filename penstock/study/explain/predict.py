@@ -28,15 +28,19 @@ class Way:
 
 
 class Drafting:
-    """A StepTimer of an engine that drafts: whatever decodes has so many rows more on average, one more in a share of the steps."""
+    """A StepTimer of an engine that drafts: the mean of steps in which whatever decodes has drafts to check, and of those in which nothing
+    has; and of those with one draft more and less, where there is a fraction of one."""
 
-    def __init__(self, timer: StepTimer, rows: float) -> None:
-        self._timer, self._rows = timer, int(rows)
-        self._share = rows - self._rows
+    def __init__(self, timer: StepTimer, drafted: Drafted) -> None:
+        few, share = int(drafted.rows), drafted.share
+        more = drafted.rows - few
+        self._timer, self._drafting_s = timer, drafted.seconds
+        self._parts = [(rows, part) for rows, part in ((0, 1 - share), (few, share * (1 - more)), (few + 1, share * more)) if part]
 
     def seconds(self, work: StepWork) -> float:
-        fewer_s = self._with(work, self._rows)
-        return fewer_s + self._share * (self._with(work, self._rows + 1) - fewer_s) if self._share else fewer_s
+        if all(rows > 1 for rows, _ in work.contexts):
+            return self._timer.seconds(work)
+        return self._drafting_s + sum([part * self._with(work, rows) for rows, part in self._parts])
 
     def _with(self, work: StepWork, more: int) -> float:
         decodes = sum([rows == 1 for rows, _ in work.contexts])
@@ -60,7 +64,7 @@ def predict(way: Way, traffic: Traffic, slo: Slo | None = None) -> Figures:
 
 
 def play(way: Way, traffic: Traffic) -> Played:
-    timer = way.timer if way.drafted is None else Drafting(way.timer, way.drafted.rows)
+    timer = way.timer if way.drafted is None else Drafting(way.timer, way.drafted)
     config = replace(way.config, propose=None)  # what drafts did is in the timer and in the lengths
     asked = traffic.calls(config, way.gains)
     spread = None if way.replicas == 1 else Spread(way.replicas, suited(asked, config.prefix_cache))

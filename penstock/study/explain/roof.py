@@ -23,7 +23,7 @@ class Roof:
         efficiency = Efficiency(1.0, 1.0, 1.0, 1.0, dict.fromkeys(rates, 1.0), by_rows(hardware.products, rates),
                                 hardware.exposed_from(working_set))
         part = Part(
-            "here", hardware.name, "cpu", memory=1.0, usable=1.0, memory_bandwidth=hardware.bandwidth(working_set), power=0.0,
+            "here", hardware.name, "cpu", memory=1.0, usable=1.0, reserved=0.0, memory_bandwidth=hardware.bandwidth(working_set), power=0.0,
             price=0.0, node=1, op_latency=0.0, step_latency=0.0, ops=rates,
             efficiency=efficiency, link=NOWHERE, network=NOWHERE)
         numbers = replace(

@@ -23,7 +23,7 @@ from penstock.study.explain.arrivals import as_they_came
 from penstock.study.explain.calibrations import Calibrations
 from penstock.study.explain.case import Case, Form, Forms
 from penstock.study.explain.learn import Span, Steps, error, learn, steps_of, told_apart
-from penstock.study.explain.observed import Observed, observed
+from penstock.study.explain.observed import Observed, answered, observed
 from penstock.study.explain.predict import Way, play
 from penstock.study.explain.traffic import Traffic, known_users, traffic_of
 from penstock.study.explain.trust import counted
@@ -47,6 +47,7 @@ OLD_S = 3600.0  # of limits, beyond which a shared machine may have changed its 
 UNATTAINABLE = "slo_unattainable"  # the code of an error
 EVERYBODY = "none"  # are admitted: decide/scheduler/admission
 MOST_TIMES = 8  # of the present rows of a step: as far as levers go
+TURNS = 2  # of a user
 HOST_BYTES = 8 << 20  # of the caches, that the host and whoever reads answers fill between two steps: a guess that fits brook on Zen 4
 Say = Callable[[str], None]
 
@@ -132,9 +133,6 @@ def read_report(path: Path) -> Evidence:
     cut = told.get("cut_short")
     if isinstance(cut, dict) and cut.get("warmup_s") is not None:
         raise UsageError(f"{path} is of a run that was cut short within its warm-up, so that nothing was measured: run it again to its end")
-    counters = told["server"].get("counters")
-    if not isinstance(counters, dict) or not all(type(value) in (int, float) and 0 <= value < MOST for value in counters.values()):
-        raise UsageError(f"{path} is not a report of `penstock bench`: a counter in it is not a number from 0 on")
     try:
         came = amount(told["came_per_s"]) if told.get("came_per_s") is not None and cut is None else None
     except ValueError:
@@ -148,7 +146,21 @@ def read_report(path: Path) -> Evidence:
     if not isinstance(arrivals, str | None):
         raise UsageError(f"{path} is not a report of `penstock bench`: its arrivals are not named")
     sent = slo.objectives if slo is not None and load.get("send_slo") is True else None
+    counters = grown_of(told["server"], arrivals)
+    if counters is None:
+        raise UsageError(f"{path} is not a report of `penstock bench`: a counter in it is not a number from 0 on")
     return Evidence(counters, None, told["engine"], str(path), slo, kept_share, came, arrivals, sent)
+
+
+def grown_of(server: Mapping[str, Any], arrivals: str | None) -> Values | None:
+    """Of users who take turns, until the last of them asked for the last time, since later fewer are there; but all where they had few
+    turns by then, of which the first, when all came at once, is no measure. None where a counter is none."""
+    counters, while_sent = server.get("counters"), server.get("counters_while_sent")
+    for each in (counters, {} if while_sent is None else while_sent):
+        if not isinstance(each, dict) or not all(type(value) in (int, float) and 0 <= value < MOST for value in each.values()):
+            return None
+    users = known_users(arrivals)
+    return while_sent if users and while_sent and answered(while_sent) >= TURNS * users else counters
 
 
 def unread(text: str) -> str:

@@ -116,7 +116,8 @@ async def measure(
     overhead = Overhead(
         distribution([delay for sample in driver.samples if not sample.turn and (delay := sample.send_delay_s) is not None]),
         distribution(driver.lag.seconds), cpu_share)
-    server = server_figures(observer.scrapes, found.window)
+    sent_s = None if load.arrivals.users is None else max((sample.due_s for sample in driver.samples), default=None)
+    server = server_figures(observer.scrapes, found.window, sent_s)
     cut = cut_of(ahead, driver.samples, found, cut_s, interrupt.by)
     lost = await target.lost() if found.counts.failed and cut is None else None
     left = [] if lost is None else [lost]

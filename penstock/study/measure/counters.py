@@ -15,6 +15,7 @@ PREFIX = "penstock_"  # of our own names
 QUEUES = ("penstock_request_queue_time_seconds", "vllm:request_queue_time_seconds")
 BUCKET = "_bucket"
 GROWS = ("_total", "_count", "_sum", BUCKET)  # how the names of counters end
+BEGIN = "process_start_time_seconds"  # Prometheus' name of when a server was started: a gauge, which stays as it is while it lives
 GAUGES = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_ratio")
 Values = Mapping[str, float]  # name{label="value"} -> value
 
@@ -34,14 +35,14 @@ class Scrape:
         """Of Prometheus' text format. `before`: an earlier one of the same server."""
         lines, falling = text.splitlines(), gauges_of(text)
         values = dict(samples_of(line for line in lines if f"{BUCKET}{{" not in line or line.startswith(QUEUES)))
-        names = tuple([name for name in values if grows(name) and name.partition("{")[0] not in falling])
+        names = tuple([name for name in values if name == BEGIN or grows(name) and name.partition("{")[0] not in falling])
         return cls(
             at_s, {name: values[PREFIX + name] for name in GAUGES if PREFIX + name in values},
             before.names if before is not None and before.names == names else names, array("d", [values[name] for name in names]))
 
     @property
     def counters(self) -> Values:
-        """By name, those of the values that only grow while a server lives."""
+        """By name, those of the values that only grow while a server lives, and BEGIN."""
         return dict(zip(self.names, self.figures, strict=True))
 
 
@@ -59,7 +60,8 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class ServerFigures:
-    """`grown`: what each counter gained; `gauges`: (mean, most). mfu, mbu: shares of the machine's measured limits, where it knows them."""
+    """`grown`: what each counter gained, and `while_sent` until the last request was sent, of users who take turns; `gauges`: (mean,
+    most). mfu, mbu: shares of the machine's measured limits, where it knows them."""
 
     queue: Queue | None = None
     mfu: float | None = None
@@ -69,24 +71,29 @@ class ServerFigures:
     prefill_share: float | None = None  # of the time in steps
     grown: Values = field(default_factory=dict)
     gauges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    while_sent: Values | None = None
 
     def as_json(self) -> dict[str, Any]:
         return {
             "queue_s": None if self.queue is None else self.queue.as_json(), "mfu": self.mfu, "mbu": self.mbu,
             "operations_per_s": self.operations_per_s, "operations_per_byte": self.operations_per_byte,
             "prefill_share": self.prefill_share,
-            "counters": dict(self.grown), "gauges": {name: {"mean": mean, "max": most} for name, (mean, most) in self.gauges.items()},
+            "counters": dict(self.grown),
+            "counters_while_sent": None if self.while_sent is None else dict(self.while_sent),
+            "gauges": {name: {"mean": mean, "max": most} for name, (mean, most) in self.gauges.items()},
         }
 
 
-def server_figures(scrapes: Sequence[Scrape], window: Window) -> ServerFigures | None:
-    """What a run's scrapes say of the window; None without two of them of one server's life."""
+def server_figures(scrapes: Sequence[Scrape], window: Window, sent_s: float | None = None) -> ServerFigures | None:
+    """What a run's scrapes say of the window; None without two of them of one server's life. `sent_s`: when the last request was sent, of
+    users who take turns: then fewer and fewer are there."""
     if len(scrapes) < 2 or was_restarted(scrapes):
         return None
     before = [scrape for scrape in scrapes if scrape.at_s <= window.begin_s] or scrapes[:1]
     after = [scrape for scrape in scrapes if scrape.at_s >= window.end_s] or scrapes[-1:]
     first, last = before[-1].counters, after[:2][-1].counters  # the first may have been told before the last answer came
     grown = growth(first, last)
+    sent = None if sent_s is None or sent_s < window.begin_s else next((each for each in scrapes if each.at_s >= sent_s), scrapes[-1])
     between = [scrape.gauges for scrape in scrapes if window.holds(scrape.at_s)]
     limited, least = (f"{PREFIX}{name}_step_seconds_total" for name in ("limited", "least"))
     steps_s = grown.get(f"{PREFIX}step_seconds_total")
@@ -96,8 +103,14 @@ def server_figures(scrapes: Sequence[Scrape], window: Window) -> ServerFigures |
     return ServerFigures(
         queue_of(grown), ratio(grown.get(f'{least}{{kind="prefill"}}'), prefill), ratio(grown.get(f'{least}{{kind="decode"}}'), decode),
         ratio(operations, steps_s), ratio(operations, moved), ratio(prefill, prefill + decode),
-        {name: value for name, value in grown.items() if value and not name.partition("{")[0].endswith(BUCKET)},
-        {name: spread for name in GAUGES if (spread := spread_of([each[name] for each in between if name in each]))})
+        told(grown),
+        {name: spread for name in GAUGES if (spread := spread_of([each[name] for each in between if name in each]))},
+        None if sent is None else told(growth(first, sent.counters)))
+
+
+def told(grown: Values) -> dict[str, float]:
+    """Without what did not grow, and without histograms' buckets."""
+    return {name: value for name, value in grown.items() if value and not name.partition("{")[0].endswith(BUCKET)}
 
 
 def was_restarted(scrapes: Sequence[Scrape]) -> bool:
@@ -118,8 +131,9 @@ def growth(first: Values, last: Values) -> dict[str, float]:
 
 
 def began_anew(first: Values, last: Values) -> bool:
-    """Whether a counter fell: the server was started in between."""
-    return any(value < first.get(name, 0.0) for name, value in last.items() if grows(name))
+    """Whether the server was started in between: it says so, or a counter fell."""
+    return first.get(BEGIN, began := last.get(BEGIN, 0.0)) != began or any(
+        value < first.get(name, 0.0) for name, value in last.items() if grows(name))
 
 
 def grows(name: str) -> bool:

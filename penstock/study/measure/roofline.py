@@ -1,15 +1,19 @@
 """A roofline drawn in the terminal: operations a second that can be reached, by operations for each byte of memory, both in logarithms.
 
-Method: Williams, Waterman, Patterson, "Roofline", 2009. Dots are those of braille, two by four in a character.
+Method: Williams, Waterman, Patterson, "Roofline", 2009. Dots are those of braille, two by four in a character; where it has no braille, the
+upper and the lower half of a character are told apart.
 """
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.core.hardware import Hardware
 
 BRAILLE = 0x2800
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # [row][column] of a character
+UPPER, LOWER = sum(map(sum, DOTS[:2])), sum(map(sum, DOTS[2:]))
+ASCII = str.maketrans("┤└─┴", "|+-+") | {
+    BRAILLE + dots: ":" if dots & UPPER and dots & LOWER else "'" if dots & UPPER else "." for dots in range(1, 1 << 8)}
 LEFT, RIGHT = 0.1, 1000.0  # operations for a byte
 WIDTH, NARROW = 80, 50  # of the whole, in characters: at most, at least
 MARGIN = 12  # of them for the rates on the left
@@ -46,9 +50,10 @@ class Cell:
     dtype: str | None = None  # whose line it belongs to
 
 
-def draw(hardware: Hardware, rows: int = 14, width: int | None = None) -> list[list[Cell]]:
+def draw(hardware: Hardware, rows: int = 14, width: int | None = None, encoding: str | None = None) -> list[list[Cell]]:
     """Lines of cells: the plot and its axis, no wider than WIDTH and than a terminal of `width` characters, where that has NARROW of them,
-    and the ridge points. The line of a slower type covers that of a faster one where they meet."""
+    and the ridge points. The line of a slower type covers that of a faster one where they meet. `encoding`: that it will be written in;
+    None: any."""
     dtypes = sorted(hardware.ops_per_s, key=lambda dtype: -hardware.ops_per_s[dtype])
     if not dtypes:
         return []
@@ -70,7 +75,16 @@ def draw(hardware: Hardware, rows: int = 14, width: int | None = None) -> list[l
         cells += [Cell(chr(BRAILLE + dot) if dot else " ", name) for dot, name in zip(patterns, names, strict=True)]
         lines.append(cells + [Cell(f" {dtype}", dtype) for dtype in labels.get(row, "").split()])
     lines += [[Cell(text)] for text in _axis(size)]
-    return lines + [[Cell(text, dtype)] for dtype, text in ridges(hardware, dtypes)]
+    lines += [[Cell(text, dtype)] for dtype, text in ridges(hardware, dtypes)]
+    return lines if has_dots(encoding) else [[replace(cell, text=cell.text.translate(ASCII)) for cell in line] for line in lines]
+
+
+def has_dots(encoding: str | None) -> bool:
+    try:
+        chr(BRAILLE).encode(encoding or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def labels_of(hardware: Hardware, dtypes: list[str], axes: Axes) -> dict[int, str]:

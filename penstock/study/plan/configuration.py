@@ -61,7 +61,8 @@ class Configuration:
     mfu: float | None = None  # of prompts
     utilization: float | None = None  # share of the time in which prompts are computed, at a rate
     running: float | None = None  # requests in a replica, on average
-    device_bytes: float | None = None  # that a device holds with them: weights, activations, keys and values
+    device_bytes: float | None = None  # that a device holds with them: weights, activations, keys and values, what the engine keeps
+    reserved_bytes: float = 0.0  # of these, that the engine keeps for itself
     weight_bytes: int = 0
     kv_bytes_per_token: float = 0.0
     kv_tokens: int = 0  # of a replica's cache

@@ -280,7 +280,7 @@ class _Trial:
         split, space = self.candidate.split, self.space
         return Configuration(
             self.candidate.part.name, split.devices, split.tensor_parallel, split.pipeline_parallel, self.candidate.quant,
-            self.candidate.kv_dtype, fits, chunk=self.chunk, weight_bytes=self.stored.weight_bytes,
+            self.candidate.kv_dtype, fits, chunk=self.chunk, reserved_bytes=space.reserved, weight_bytes=self.stored.weight_bytes,
             kv_bytes_per_token=self.stored.kv_bytes_per_token, kv_tokens=space.kv_tokens,
             longest_context=min(space.kv_tokens, self.max_position), largest_batch=space.kv_tokens // self.max_position, reason=reason,
             unserved=(*unserved(self.candidate.quant, self.candidate.kv_dtype), *self.stored.unserved,

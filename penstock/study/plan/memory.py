@@ -23,12 +23,18 @@ class Room:
     usable: float
     weights: float
     activations: float
+    reserved: float  # that the engine keeps for itself
     kv_bytes_per_token: float  # on this device
 
     @property
     def left(self) -> float:
-        """For keys and values; negative where not even the weights and activations fit."""
-        return self.usable - self.weights - self.activations
+        """For keys and values; negative where not even all else fits."""
+        return self.usable - self.beside
+
+    @property
+    def beside(self) -> float:
+        """Bytes that are held beside keys and values, however many."""
+        return self.weights + self.activations + self.reserved
 
     @property
     def kv_tokens(self) -> int:
@@ -42,15 +48,16 @@ class Room:
         """What the device would hold over what it can; None where they fit."""
         return self.needed(tokens) / self.usable if self.missing(tokens) else None
 
-    def needed(self, tokens: int) -> float:
+    def needed(self, tokens: float) -> float:
         """Bytes with so many tokens in the cache."""
-        return self.weights + self.activations + tokens * self.kv_bytes_per_token
+        return self.beside + tokens * self.kv_bytes_per_token
 
     def told(self, tokens: int, part: Part) -> str:
         """Why so many tokens do not fit."""
         cached, needs = tokens * self.kv_bytes_per_token, self.needed(tokens)
+        kept = f", the engine's own {gb(self.reserved)}" if self.reserved else ""
         return (f"needs {gb(needs)} GB a device (weights {gb(self.weights)}, {tokens:,} tokens {gb(cached)}, activations "
-                f"{gb(self.activations)}), {gb(self.missing(tokens))} GB more than {part.name}'s usable {gb(self.usable)}")
+                f"{gb(self.activations)}{kept}), {gb(self.missing(tokens))} GB more than {part.name}'s usable {gb(self.usable)}")
 
 
 def gb(num_bytes: float) -> str:
@@ -66,7 +73,7 @@ def room(stored: Stored, part: Part, split: Split, rows: int, seqs: int = SEQS) 
     ends = sum(stored.tables) if stages == 1 else max(stored.tables)
     weights = (stored.matrices * layers + ends) / ranks + stored.whole * layers
     cached = stored.kv_bytes_per_token * layers * kv.share(ranks) * (padding(kv) if is_native(stored, part) else 1.0)
-    return Room(part.usable_bytes, weights, activations(stored, part, ranks, rows, seqs), cached)
+    return Room(part.usable_bytes, weights, activations(stored, part, ranks, rows, seqs), part.reserved, cached)
 
 
 def is_native(stored: Stored, part: Part) -> bool:

@@ -175,7 +175,9 @@ class Model:
         product, apart = self._products(forms, format.product, COMPUTE_TYPES[dtype])
         weights, tables = self.program.weights, tables_of(self.program)
         kinds = {name: product_form(form, weights[name].shape[-1]) for name, form in forms.items() if isinstance(form, Coding)}
-        numbers = Numbers(storage, COMPUTE_TYPES[dtype], coded, product, apart, kinds)
+        grouped = frozenset(name for name, form in forms.items()
+                            if isinstance(form, Coding) and form.unbroken(0, weights[name].shape[-1])[1] > 1)
+        numbers = Numbers(storage, COMPUTE_TYPES[dtype], coded, product, apart, kinds, grouped)
         whole = sum(count for name, count in held.items() if weights[name].whole or not weights[name].matrix)
         return Stored(
             self.program, numbers, Price(self.program, storage), self.spec.kv_bytes_per_token(kv), tuple(held[name] for name in tables),

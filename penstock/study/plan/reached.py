@@ -40,7 +40,7 @@ class Replica:
 
     def device_bytes(self, space: Room, load: Load, running: float) -> float:
         """With so many requests."""
-        return space.weights + space.activations + running * (load.input + load.output) * space.kv_bytes_per_token
+        return space.needed(running * (load.input + load.output))
 
     def played(self, census: Census, load: Load, num_requests: int, tpot_s: float) -> dict[str, Any]:
         """mbu and mfu of a Configuration, from the steps that so many requests took."""

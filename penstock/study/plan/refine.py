@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from penstock.compute.steptime import Roofline, Split
 from penstock.core.catalogue.part import Part
 from penstock.core.config import EngineConfig
+from penstock.core.errors import RequestError
 from penstock.core.work import StepTimer, StepWork
 from penstock.study.measure.metrics import Window, concurrency, tokens_within
 from penstock.study.measure.samples import Sample
@@ -30,6 +31,7 @@ EFFORT = 2_400_000.0  # of a row, beyond which no other number of replicas is tr
 CROWD = 4  # times the requests that are there at once with enough replicas: with fewer than enough they pile up
 GROWING = 0.02  # of the requests that come: so many more are there at once, since fewer are answered
 SURE = 2.0  # standard deviations
+APART = 2.0  # times: so far off at most the roofline of this machine is taken to be (seen: 1.27, brook on one thread)
 LONGER = 1.1  # times: by so much a step may well be longer than a roofline or a sweep says
 BLOCK = 16  # tokens
 BLOCKS = 128  # that a request holds, where it holds BLOCK tokens each: those that are half empty are no more than 1/256 of the cache
@@ -62,7 +64,7 @@ class Twins:
         """The best rows with figures of the twin, the rest as they are, or as a trace leaves them. The best are played first: what is found
         may put others before them, which are played then."""
         found = dict(enumerate(rows))
-        able = [at for at, row in found.items() if can_play(row)]
+        able = [at for at, row in found.items() if can_play(row) and (row.meets_slo or self._is_doubtful(row))]
         most, played = min(MOST_ROWS, len(able)), set[int]()
         while len(played) < most:
             at = next((at for at in sorted(able, key=lambda at: rank(found[at]))[:ROWS] if at not in played), None)
@@ -73,6 +75,10 @@ class Twins:
             self.watch(said)
             found[at] = self._refined(rows[at], self._watching(said))
         return [row if at in played else self._unplayed(row) for at, row in found.items()]
+
+    def _is_doubtful(self, row: Configuration) -> bool:
+        """Whether steps were measured of a row that the roofline, which may be off by as much, rejects by little."""
+        return nearly(row, self.goal) and self.measured(row) is not None
 
     def _watching(self, said: str) -> Callable[[int, int], None]:
         return lambda done, most: self.watch(f"{said}, {done:,} of {most:,} requests")
@@ -101,7 +107,7 @@ class Twins:
 
         def tried(count: int) -> Configuration:
             nonlocal crowd
-            sized = replace(row, replicas=count, devices=count * row.tensor_parallel, predicted_by=TWIN)
+            sized = replace(row, replicas=count, devices=count * row.tensor_parallel, predicted_by=TWIN, most_per_s=None)
             played = rehearsal.play(count, CROWD * crowd if crowd is not None and count < row.replicas else None)
             crowd = crowd or peak_of_all(played, count)
             sized = self._told(sized, replica, roofline, played)
@@ -110,10 +116,14 @@ class Twins:
             return behind(sized, played, self.goal.load, part) if piles_up else sized
 
         walk = Fewest(tried, lambda: rehearsal.effort < EFFORT, lambda: in_vain(rehearsal, self.goal), most)
-        best = walk.search(row.replicas)
-        routing, told = rehearsal.routing(best.replicas)
-        edge = self._edge(best, rehearsal, crowd)
-        return replace(best, replicas_told=walk.told(row.replicas), routing=routing, routing_told=told, edge_told=edge)
+        try:
+            best = walk.search(row.replicas)
+            routing, routed = rehearsal.routing(best.replicas)
+            edge = self._edge(best, rehearsal, crowd)
+        except RequestError as refusal:  # of a request that no replica takes, however idle
+            return rejected(row, str(refusal), part)
+        told = walk.told(row.replicas) if row.meets_slo else f"by the roofline it is not enough: {row.reason}"
+        return replace(best, replicas_told=told, routing=routing, routing_told=routed, edge_told=edge)
 
     def _edge(self, row: Configuration, rehearsal: Rehearsal, crowd: int | None) -> str:
         """What a row comes to that keeps the SLO, should steps take longer than is known; empty where it still does."""
@@ -143,7 +153,7 @@ class Twins:
         return replace(
             row, ttft_s=statistics.fmean(sample.ttft_s or 0.0 for sample in samples), ttft_p99_s=tail_s(samples),
             tpot_s=tpot_s, e2e_s=statistics.fmean(sample.e2e_s or 0.0 for sample in samples), goodput_per_s=good, kept_share=kept,
-            meets_slo=not misses, reason=misses,
+            meets_slo=not misses, reason=misses, requests_per_s=rate, output_tokens_per_s=rate * load.output,
             utilization=min(1.0, census.mixed.seconds / each_s), running=at_once, device_bytes=replica.device_bytes(space, load, at_once),
             batch=min(there, seats), batch_told=f"the most at once in {len(samples):,} requests played{among}"
             + (f": {there:,}, and there is room for {seats:,}" if seats < there else ""),
@@ -152,7 +162,21 @@ class Twins:
 
 
 def can_play(row: Configuration) -> bool:
-    return bool(row.meets_slo and row.pipeline_parallel == 1 and not row.prefill_replicas and (row.running or 0.0) <= MOST_RUNNING)
+    return row.fits and row.pipeline_parallel == 1 and not row.prefill_replicas and (row.running or 0.0) <= MOST_RUNNING
+
+
+def nearly(row: Configuration, goal: Goal) -> bool:
+    """Whether a row would do, were its steps APART times as fast: it then keeps up, and its means keep the SLO."""
+    if row.most_per_s is not None:
+        return row.most_per_s * APART >= (goal.load.rate or 0.0)
+    told = {"ttft": row.ttft_s, "tpot": row.tpot_s, "e2e": row.e2e_s}
+    return all(value is not None and value <= APART * goal.most_s.get(name, math.inf) for name, value in told.items())
+
+
+def rejected(row: Configuration, reason: str, part: Part) -> Configuration:
+    """As arithmetic has it, but none of its requests keep the SLO."""
+    return replace(row, meets_slo=False, reason=reason, kept_share=0.0, goodput_per_s=0.0,
+                   **bill(part, row.devices, 0.0, row.output_tokens_per_s or 0.0))
 
 
 def in_vain(rehearsal: Rehearsal, goal: Goal) -> str:
@@ -213,10 +237,10 @@ def placed(played: Played) -> list[list[Sample]]:
 
 def config_of(row: Configuration, load: Load) -> EngineConfig:
     """Seats for all that the cache holds, as far as a step has a row for each: how many are needed is seen. The blocks of long requests are
-    larger, since each takes the twin as long as another."""
+    larger, since each takes the twin as long as another, but not so large that the longest no longer fits."""
     tokens = load.input + load.output
     chunk, fit, block = row.chunk or 1, row.kv_tokens // tokens, BLOCK
-    while block * 2 * BLOCKS <= tokens:
+    while block * 2 * BLOCKS <= tokens and not row.kv_tokens // (2 * block) * 2 * block < load.most_tokens <= row.kv_tokens:
         block *= 2
     return EngineConfig(
         max_num_seqs=max(1, min(fit, chunk)), max_num_batched_tokens=chunk, kv_tokens=row.kv_tokens // block * block, block_size=block)

@@ -29,7 +29,7 @@ from penstock.study.plan.here import HERE, in_doubt, told_here
 from penstock.study.plan.known import config_file, has_weights, known_config, other_names
 from penstock.study.plan.load import Asked, Load, load_of, read_trace, within_context
 from penstock.study.plan.model import KV_FORMATS, NONE, PLANNED, STORED, Model, WeightFormat, unserved, weight_format
-from penstock.study.plan.refine import Twins
+from penstock.study.plan.refine import Twins, can_play, nearly
 from penstock.study.plan.rehearsal import Traffic
 from penstock.study.plan.search import Choices, candidates, degrees, search
 from penstock.study.plan.simulate.twin import Pace
@@ -160,7 +160,7 @@ def plan(request: Request, watch: Watch = unwatched, num_here: int | None = None
     rows = search(model, goal, choices, refine, watch)
     rows = rows if asked.trace is None else crowded(rows, asked.trace, load)
     told = [with_chunk_told(row, load) for row in rows]
-    command, waits = to_calibrate(request, told)
+    command, waits = to_calibrate(request, told, goal)
     return Plan(request.model, model.spec.num_parameters(), load, goal.most_s, told, request.what_if, asked.left_out, command, waits,
                 [*checked.doubts, *in_doubt(told)], model.dtype, told_wide(request, model), model.told, asked.undivided)
 
@@ -238,11 +238,12 @@ def can_be_measured(request: Request, row: Configuration) -> bool:
     return here and row.kv_dtype == AUTO and not row.unserved and has_weights(request.model)
 
 
-def to_calibrate(request: Request, rows: Sequence[Configuration]) -> tuple[str, bool]:
+def to_calibrate(request: Request, rows: Sequence[Configuration], goal: Goal) -> tuple[str, bool]:
     """(the command that times the steps of rows which the roofline predicts; empty where there are none, or none that can be timed,
     whether nothing is played that would take such steps, as arithmetic takes none, for want of a rate)."""
-    steady = request.rate is None and request.traffic is None
-    able = dict.fromkeys(row.quant for row in rows if can_be_measured(request, row) and (steady or row.predicted_by == TWIN))
+    steady = goal.load.rate is None
+    able = dict.fromkeys(row.quant for row in rows if can_be_measured(request, row) and (
+        steady or row.predicted_by == TWIN or (request.simulate and not row.meets_slo and can_play(row) and nearly(row, goal))))
     formats = "".join(f" --quant {quant}" for quant in able if kept(engine_of(request, quant)) is None)
     dtype = "" if request.dtype == AUTO else f" --dtype {request.dtype}"
     return f"penstock plan {request.model} --calibrate{formats}{dtype}" if formats else "", bool(able) and steady

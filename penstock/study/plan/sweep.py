@@ -6,6 +6,7 @@ from dataclasses import replace
 from penstock.compute.fitted import MANY
 from penstock.core.config import EngineConfig
 from penstock.serve.engine.machine import num_cpus
+from penstock.study.digits import digits, duration
 from penstock.study.measure.client.inside import start
 from penstock.study.measure.interrupt import undisturbed
 from penstock.study.plan.calibrate import Calibration, Recorder, calibrate, keep, kept_in
@@ -43,11 +44,11 @@ def lines(config: EngineConfig, found: Calibration) -> Iterator[str]:
     yield (f"{config.model} in {config.quant}, computed by {threads} {'thread' if threads == 1 else 'threads'} on {num_cpus()} processors: "
            f"{found.num_steps:,} steps timed")
     yield "  rows       " + "".join(f"{rows:>9}" for rows in SHOWN)
-    yield "  ms a step  " + "".join(f"{timer.of_rows(rows) * 1e3:>9.3g}" for rows in SHOWN)
-    yield (f"  beside that {timer.seq_s * 1e6:.3g} us a sequence, {timer.logit_s * 1e6:.3g} us a row of logits, "
-           f"{timer.read_s * 1e9:.3g} ns a key read, {timer.pair_s * 1e9:.3g} ns a pair of row and key")
+    yield "  ms a step  " + "".join(f"{digits(timer.of_rows(rows) * 1e3):>9}" for rows in SHOWN)
+    yield (f"  beside that {duration(timer.seq_s)} a sequence, {duration(timer.logit_s)} a row of logits, "
+           f"{duration(timer.read_s)} a key read, {duration(timer.pair_s)} a pair of row and key")
     extra = timer.extra
-    yield (f"  {extra.cold_s * 1e3:.3g} ms more after a step of {MANY} rows more, {extra.come_s * 1e6:.3g} us for a request that comes "
-           f"meanwhile, {extra.end_s * 1e6:.3g} us for one that ends")
-    yield f"  a client waits {2 * found.delay_s * 1e3:.3g} ms beside its steps"
+    yield (f"  {duration(extra.cold_s)} more after a step of {MANY} rows more, {duration(extra.come_s)} for a request that comes "
+           f"meanwhile, {duration(extra.end_s)} for one that ends")
+    yield f"  a client waits {duration(2 * found.delay_s)} beside its steps"
     yield f"  fit: single steps {found.error:.1%} off on average, all together {found.drift:+.1%}"

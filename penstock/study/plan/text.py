@@ -8,6 +8,7 @@ from penstock.study.plan.configuration import ARITHMETIC, MEASURED, Configuratio
 from penstock.study.plan.degrees import listed
 from penstock.study.plan.evaluate import ms
 from penstock.study.plan.here import HERE
+from penstock.study.plan.memory import gb
 from penstock.study.plan.model import unserved
 from penstock.study.plan.request import Plan
 from penstock.study.wrapping import wrapped
@@ -186,6 +187,7 @@ def legend(plan: Plan, rows: Sequence[Configuration], left_out: Sequence[str]) -
     said += [each.said for each in plan.undivided]
     if plan.left_out:
         said.append(plan.left_out)
+    said += kept_back(rows)
     unknown = {option: names for option, figure in (("--price", "usd_per_hour"), ("--watts", "watts"))
                if (names := dict.fromkeys(row.hardware for row in rows if row.tpot_s is not None and getattr(row, figure) is None))}
     if unknown:
@@ -195,6 +197,17 @@ def legend(plan: Plan, rows: Sequence[Configuration], left_out: Sequence[str]) -
     if left_out:
         said.append(f"not shown in this width: {', '.join(left_out)}; a wider terminal or --json has them")
     return said
+
+
+def kept_back(rows: Sequence[Configuration]) -> list[str]:
+    """What a device's memory is taken to hold beside what the table is about."""
+    whose: dict[str, dict[str, None]] = {}  # hardware, by gigabytes
+    for row in rows:
+        if row.reserved_bytes:
+            whose.setdefault(gb(row.reserved_bytes), {})[row.hardware] = None
+    told = [f"{much} GB" + (f" of {listed(hardware)}" if len(whose) > 1 else "") for much, hardware in whose.items()]
+    return [f"an engine keeps {listed(told)} of a device for itself (context, workspaces, buffers, graphs), which is counted: "
+            "--what-if reserved=BYTES gives another figure"] if told else []
 
 
 def not_served(rows: Sequence[Configuration]) -> list[str]:

@@ -106,6 +106,8 @@ class FailingProposer(RecordingProposer):
         self.num_calls += 1
         if self._made == "propose":
             raise KeyError("lost")
+        if self._made == "memory":
+            raise MemoryError("no room")
         return [Drafts(()) for _ in rows] if isinstance(self._made, str) else self._made
 
     def forget(self, seq_id: int) -> None:
@@ -115,7 +117,7 @@ class FailingProposer(RecordingProposer):
 
 
 @pytest.mark.parametrize(("made", "said"), [
-    ("propose", "KeyError: 'lost'"), ("forget", "KeyError: 'lost'"),
+    ("propose", "KeyError: 'lost'"), ("forget", "KeyError: 'lost'"), ("memory", "MemoryError: no room"),
     ([], "ValueError: it made drafts for 0 sequences, but was asked for 1"),
     ([Drafts(())] * 2, "ValueError: it made drafts for 2 sequences, but was asked for 1"),
     ([Drafts((3, VOCAB - 1, VOCAB))], f"ValueError: it drafted the token {VOCAB} of a vocabulary of {VOCAB}"),
@@ -138,6 +140,24 @@ def test_a_proposer_that_fails_is_named_and_not_called_again(made: list[Drafts] 
     assert proposer.num_calls == num_calls and generation.cached[0].tokens == generation.tokens
 
 
+@pytest.mark.parametrize("method", ["begin_step", "limits", "record_proposal", "end_step", "forget"])
+def test_a_controller_that_fails_ends_the_drafting_alone(
+        method: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(*given: object) -> None:
+        calls.append(given)
+        raise ValueError("no rate")
+
+    calls: list[object] = []
+    controller = Always(8)
+    monkeypatch.setattr(controller, method, fail)
+    generation = Generation(Drafter(FailingProposer([Drafts((3, 4))]), controller, VirtualClock(), VOCAB))
+    for _ in range(3):
+        generation.step()
+        generation.drafter.forget(0)
+    assert generation.drafter.has_failed and len(calls) == 1 and generation.asks == ()
+    assert caplog.messages == ["drafting failed: ValueError: no rate; nothing is drafted any more, and answers stay the same"]
+
+
 class TreeProposer(FailingProposer):
     needs = Needs(tree_masks=True)
 
@@ -158,6 +178,22 @@ def test_a_proposer_sees_every_token_after_skipped_steps() -> None:
         made.step()
     assert proposer.shown == [[1, 2, 10], [1, 2, *range(10, 15)], [1, 2, *range(10, 19)]]
     assert made.shown == [0, 3, 4, 7, 8] and controller.num_skipped == 6
+
+
+def test_what_drafting_takes_is_told_of_each_step() -> None:
+    clock = VirtualClock()
+
+    class Slow(RecordingProposer):
+        def propose(self, rows: Sequence[Draftable]) -> list[Drafts]:
+            clock.advance(0.25)
+            return super().propose(rows)
+
+    made = Generation(Drafter(Slow(), SkippingController(), clock, VOCAB))
+    spent = []
+    for _ in range(5):
+        made.step()
+        spent.append(made.drafter.spent_s)
+    assert made.shown == [0, 3, 4] and spent[0] == spent[4] == 0.25 and spent[3] == 0.0
 
 
 def test_tokens_of_steps_that_yield_several_are_in_order() -> None:

@@ -8,7 +8,6 @@ from penstock.core.types import SamplingParams
 from penstock.decide.kv.blocks import IntegrityError
 from penstock.decide.kv.evict.lfu import Lfu
 from penstock.decide.kv.manager import KVManager
-from penstock.decide.kv.radix import RadixTree
 from tests.decide.builders import compute, make_kv, make_seq, serve
 
 
@@ -243,17 +242,6 @@ def test_only_final_tokens_are_registered():
     seq.num_computed = 8  # five of them drafts, not appended
     kv.commit(seq)
     assert len(kv.tree) == 0
-
-
-def test_a_block_with_the_hash_of_another_prefix_stays_out_with_all_after_it(caplog):
-    kv = make_kv()
-    kv.tree = RadixTree(kv.pool, 4, kv.tree._evict, 4, lambda parent, tokens: bytes([sum(tokens) % 256]))
-    serve(kv, make_seq(0, [1, 2, 3, 4]))
-    seq = make_seq(1, [4, 3, 2, 1, 5, 5, 5, 5, 6])
-    serve(kv, seq)
-    assert seq.num_cached == 0 and len(kv.tree) == 1
-    assert "hash of another prefix" in caplog.text
-    assert kv.admit(make_seq(2, [1, 2, 3, 4, 5]))
 
 
 def test_the_log_names_the_first_differing_token(caplog):

@@ -134,6 +134,12 @@ def test_what_a_small_cache_has_forgotten_is_no_reason_to_go_there():
     assert router.pick(words(1), first) == 1 and router.pick(words(0), busy) == 0
 
 
+def test_full_caches_are_filled_in_turn_by_those_who_find_all_idle():
+    router = Prefix(engines(3, num_blocks=6))
+    found = [router.pick(words(number), [IDLE] * 3) for number in range(18)]  # of which each cache holds one, and half of another
+    assert found == [0, 1, 2] * 6
+
+
 def test_a_load_is_what_its_sequences_have_before_them():
     decoding, half, waiting = make_seq(0, range(10), 5), make_seq(1, range(8), 4), make_seq(2, range(6), 3)
     decoding.tokens += [1, 2]

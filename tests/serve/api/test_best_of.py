@@ -1,5 +1,6 @@
 """Best of several answers and self-consistency over HTTP."""
 import json
+import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -119,9 +120,10 @@ def test_a_server_without_prefixes_asks_nobody(scorer: Rewards) -> None:
     assert error["code"] == "scorer_not_allowed" and not scorer.asked
 
 
-def test_a_prefix_that_is_no_url_stops_the_server_at_its_start() -> None:
-    with pytest.raises(UsageError, match="--scorer-url localhost:80 cannot be used"):
-        make_selections(tiny_tokenizer(), ("localhost:80",))
+@pytest.mark.parametrize("prefix", ["localhost:80", "http://localhost/score?key=1"])
+def test_a_prefix_that_cannot_be_obeyed_stops_the_server_at_its_start(prefix: str) -> None:
+    with pytest.raises(UsageError, match=f"^--scorer-url {re.escape(prefix)} cannot be used: it "):
+        make_selections(tiny_tokenizer(), ("http://localhost/score", prefix))
 
 
 def test_a_scorer_that_fails_is_named(http: httpx.Client, scorer: Rewards) -> None:

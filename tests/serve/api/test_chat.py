@@ -100,7 +100,8 @@ def test_messages_that_do_not_fit_are_refused_with_both_numbers(http: httpx.Clie
     ("messages[0].role", [{"role": "function", "name": "f", "content": "x"}]), ("messages[0].content", [{"role": "user", "content": 5}]),
     ("messages[1].content", [*HELLO, {"role": "assistant", "content": None}]),
     ("messages[0].colour", [{"role": "user", "content": "x", "colour": "red"}]),
-    ("messages[0].tool_calls", [{"role": "user", "content": "x", "tool_calls": []}]),
+    ("messages[0].tool_calls", [{"role": "user", "content": "x", "tool_calls": [{}]}]),
+    ("messages[0].tool_calls", [{"role": "user", "content": "x", "tool_calls": {}}]),
     ("messages[0].name", [{"role": "user", "content": "x", "name": 5}]),
     ("messages[0].content[0]", [{"role": "user", "content": ["x"]}]),
     ("messages[0].content[1]", [{"role": "user", "content": [{"type": "text", "text": "x"}, {"type": "image_url", "image_url": {}}]}]),
@@ -137,6 +138,15 @@ def test_an_answer_can_be_sent_back_as_it_came(http: httpx.Client, server: Runni
         {"role": "tool", "tool_call_id": "call_1", "content": [{"type": "text", "text": "seen"}]}])
     prompt = server.engine.requests[0].prompt or ""
     assert "<assistant>a fox</assistant>" in prompt and "look" in prompt and "<tool>seen</tool>" in prompt
+
+
+@pytest.mark.parametrize("role", ["system", "developer", "user", "assistant", "tool"])
+def test_a_list_of_no_calls_says_nothing_in_any_message(http: httpx.Client, server: Running, role: str) -> None:
+    """Some clients have one class for all messages, and send all of its fields."""
+    message = {"role": role, "content": "be kind", **({"tool_call_id": "call_1"} if role == "tool" else {})}
+    for sent in (message, {**message, "tool_calls": []}):
+        chat(http, messages=[sent, *HELLO])
+    assert server.engine.requests[0].prompt == server.engine.requests[1].prompt
 
 
 def test_cache_control_pins_a_prefix(http: httpx.Client, server: Running) -> None:

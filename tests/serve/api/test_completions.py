@@ -187,6 +187,7 @@ def test_prompt_logprobs_have_vllms_shape(http: httpx.Client, server: Running) -
     ("cache_salt", {"cache_salt": ""}), ("cache_salt", {"cache_salt": 5}), ("priority", {"priority": "high"}),
     ("slo", {"slo": {"ttft": 1}}), ("slo.ttft_ms", {"slo": {"ttft_ms": -1}}), ("slo", {"slo": 5}), ("echo", {"echo": "yes"}),
     ("beam_width", {"use_beam_search": False, "beam_width": 3}), ("best_of", {"best_of": 1, "n": 2}), ("seed", {"seed": 2**80}),
+    ("best_of", {"use_beam_search": True, "best_of": 129}),
     ("length_penalty", {"length_penalty": 0.5}), ("temperature", {"temperature": 10**400}), ("prompt_logprobs", {"prompt_logprobs": -1}),
     ("model", {"model": 5}), ("add_special_tokens", {"add_special_tokens": 1}), ("stop", {"stop": [""]}),
 ])

@@ -1,5 +1,7 @@
 import socket
+import sys
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -43,6 +45,51 @@ def test_a_client_that_has_begun_its_next_request_may_hang_up(server: Running, b
     assert not server.engine.active
 
 
+AHEAD = b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n" * 2200  # more than is read ahead, and little more: the system must hold the rest
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs epoll")
+@pytest.mark.parametrize("goes", [True, False])
+def test_a_client_that_has_sent_more_than_is_read_ahead_may_hang_up(server: Running, goes: bool) -> None:
+    """While it does not, it is answered in its turn."""
+    server.engine.hold.set()
+    with send(server, "/v1/completions", {"prompt": "x", "max_tokens": 2}) as connection:
+        wait_for(lambda: len(server.engine.active) == 1)
+        connection.sendall(AHEAD)
+        wait_for(lambda: any(each.lookout is not None for each in server.server.server_state.connections))
+        protocol = next(each for each in server.server.server_state.connections if each.lookout is not None)
+        assert server.client.get("/ping").status_code == 200 and len(server.engine.active) == 1
+        if goes:
+            connection.close()
+            wait_for(lambda: len(server.engine.aborted) == 1)
+            assert not server.engine.active
+        else:
+            server.engine.hold.clear()
+            told = bytearray()
+            while told.count(b"HTTP/1.1 200") < 1 + AHEAD.count(b"GET"):
+                told += connection.recv(1 << 16)
+        wait_for(lambda: protocol.lookout is None)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs epoll")
+def test_a_hanging_up_behind_what_was_sent_ahead_is_told_once(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the connection may live on, until the client has read what it was sent."""
+    server.engine.hold.set()
+    with send(server, "/v1/completions", {"prompt": "x", "max_tokens": 2}) as connection:
+        wait_for(lambda: len(server.engine.active) == 1)
+        connection.sendall(AHEAD)
+        wait_for(lambda: any(each.lookout is not None for each in server.server.server_state.connections))
+        protocol = next(each for each in server.server.server_state.connections if each.lookout is not None)
+        transport, closed = protocol.transport, []
+        monkeypatch.setattr(protocol, "transport", SimpleNamespace(close=lambda: closed.append(None)))
+        connection.shutdown(socket.SHUT_WR)
+        wait_for(lambda: bool(closed))
+        assert server.client.get("/ping").status_code == 200 and len(closed) == 1
+        monkeypatch.setattr(protocol, "transport", transport)
+        transport._loop.call_soon_threadsafe(transport.abort)
+    wait_for(lambda: not server.engine.active)
+
+
 @pytest.mark.parametrize("other", ["h2c", "websocket"])
 def test_an_offer_of_another_protocol_is_passed_over_in_silence(server: Running, caplog: pytest.LogCaptureFixture, other: str) -> None:
     with logged_by_uvicorn(caplog):
@@ -59,6 +106,16 @@ def test_what_stands_behind_the_last_request_of_a_connection_is_nothing(server: 
     assert server.client.get("/health").status_code == 200  # which has come behind it
     server.engine.hold.clear()
     assert b"".join(iter(lambda: connection.recv(1 << 15), b"")).startswith(b"HTTP/1.1 200")
+
+
+def test_figures_that_cannot_be_taken_keep_no_request_open(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*given: Any) -> None:
+        raise ValueError("no figure")
+
+    for name in ("on_first_token", "on_request"):
+        monkeypatch.setattr(server.metrics, name, fail)
+    assert server.client.post("/v1/completions", json={"prompt": "x", "max_tokens": 200}).status_code == 500
+    wait_for(lambda: not server.engine.active and not server.desk.drain._stops)
 
 
 def test_a_client_that_hangs_up_in_the_middle_of_a_stream_ends_it(server: Running) -> None:

@@ -16,6 +16,7 @@ from penstock.serve.api.slo import MAX_TEXT
 from penstock.serve.api.values import show
 from penstock.serve.api.work import LongWork
 from penstock.serve.text.messages import with_single_calls
+from penstock.serve.text.tokenizer import Tokenizer
 from penstock.serve.text.tools.keywords import keywords
 from penstock.serve.text.tools.rules import Function
 from tests.guard import ends
@@ -35,6 +36,25 @@ def test_a_bug_in_long_work_does_not_keep_its_place() -> None:
         assert await work.run(1, sum, (1, 2)) == 3
 
     asyncio.run(ask())
+
+
+class Panic(BaseException):
+    """As native code may raise it."""
+
+
+@pytest.mark.parametrize("prompt", ["fox", "fox " * 10_000])
+def test_a_panic_is_told_as_any_failure(server: Running, monkeypatch: pytest.MonkeyPatch, prompt: str) -> None:
+    def panic(*given: Any, **options: Any) -> Any:
+        raise Panic("index out of bounds")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Tokenizer, "encode", panic)
+        for path, body in (
+                ("/v1/completions", {"prompt": prompt}), ("/tokenize", {"prompt": prompt}), ("/v1/embeddings", {"input": prompt}),
+                ("/v1/chat/completions", {"messages": [{"role": "user", "content": prompt}], "stream": True})):
+            response = server.client.post(path, json=body)
+            assert response.status_code == 500 and "its log says why" in response.json()["error"]["message"]
+    assert server.client.post("/v1/completions", json={"prompt": "fox", "max_tokens": 2}).status_code == 200
 
 
 @pytest.mark.parametrize("more", [
@@ -129,6 +149,13 @@ def test_no_long_part_of_an_answer_is_written_in_one_go(answer: Any) -> None:
     written = list(parts(answer))
     assert "".join(written) == json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
     assert max(part.count(",") for part in written) < 2000
+
+
+def test_an_object_of_many_names_is_written_in_few_parts() -> None:
+    answer = {f"token{number}": number for number in range(MANY)} | {"long": list(range(MANY)), "": {}}
+    written = list(parts(answer))
+    assert "".join(written) == json.dumps(answer, separators=(",", ":"))
+    assert len(written) < MANY / 50
 
 
 @pytest.mark.parametrize(("path", "body", "functions"), [

@@ -2,12 +2,14 @@ import math
 from collections import Counter
 
 import httpx
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.core.clock import VirtualClock
 from penstock.core.drafting import Drafting
 from penstock.core.events import StepRecord
 from penstock.core.hardware import Hardware
+from penstock.serve.api import metrics
 from penstock.serve.api.metrics import LATENCY_S, MAX_POSITIONS, QUEUE_S, Histogram, Metrics
 from penstock.serve.engine.requests import Gauges, Usage
 from penstock.serve.engine.utilization import Utilization
@@ -148,7 +150,15 @@ def test_waits_in_the_queue_are_told_apart_within_a_factor_of_two() -> None:
 def test_two_servers_share_no_metrics() -> None:
     one, other = Metrics(), Metrics()
     one.on_queue(1)
-    assert samples(one.render().decode()) != samples(other.render().decode())
+    counts = [samples(each.render().decode())["penstock_request_queue_time_seconds_count"] for each in (one, other)]
+    assert counts == [1, 0]
+
+
+def test_a_server_says_since_when_it_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics.time, "time", lambda: 1.5e9)
+    one = Metrics()
+    monkeypatch.setattr(metrics.time, "time", lambda: 2e9)
+    assert samples(one.render().decode())["process_start_time_seconds"] == 1.5e9
 
 
 def test_least_seconds_add_up_to_the_shares_of_any_stretch_of_time() -> None:

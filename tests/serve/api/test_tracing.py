@@ -1,5 +1,6 @@
 """Traces: the GenAI conventions' names and times, the caller's trace taken up, nothing of what users write, nothing imported unasked."""
 import asyncio
+import itertools
 import subprocess
 import sys
 import threading
@@ -173,6 +174,16 @@ def test_nothing_is_noted_of_an_answer_that_was_given_up(kept: Kept, caplog: pyt
 
     asyncio.run(go())
     assert kept.spans().keys() == {"text_completion tiny"} and not caplog.records
+
+
+def test_spans_last_as_long_as_they_do_when_the_clock_is_set_back(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = itertools.count(2 * 10**18, -3600 * 10**9)
+    monkeypatch.setattr(time, "time_ns", lambda: next(times))
+    run(kept, Scripted(*ANSWER), ASKED)
+    spans = kept.spans()
+    whole = spans["text_completion tiny"]
+    assert len(spans) == 4 and whole.events[0].attributes["gen_ai.response.time_to_first_chunk"] > 0
+    assert all(whole.start_time <= span.start_time <= span.end_time <= whole.end_time for span in spans.values())
 
 
 def test_a_span_begins_when_its_request_arrived(kept: Kept) -> None:

@@ -9,6 +9,7 @@ import pytest
 from penstock import LLM, SamplingParams
 from penstock.compute.decoding.search.beam import BeamSearch, Hypothesis
 from penstock.core.errors import RequestError, UsageError
+from penstock.serve.engine.choice import Choice
 from penstock.serve.engine.requests import Request
 from tests.tiny import write_model
 
@@ -275,6 +276,18 @@ def test_when_one_request_cannot_be_added_none_stays(llm: LLM) -> None:
     llm._engine.add = add
     free(llm)
     assert llm._engine.num_requests() == 0
+
+
+def test_whoever_asked_is_told_why_an_answer_could_not_be_made(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*given: object) -> str:
+        raise LookupError("no such merge")
+
+    with monkeypatch.context() as patched, pytest.raises(RequestError, match="the engine failed at this request") as caught:
+        patched.setattr(Choice, "push", fail)
+        llm.generate(["a", "b"], SamplingParams(max_tokens=4))
+    assert isinstance(caught.value.__cause__, LookupError)
+    free(llm)
+    assert len(llm.generate("a", SamplingParams(max_tokens=4, ignore_eos=True))[0].outputs[0].token_ids) == 4
 
 
 def test_a_search_that_finds_too_few_answers_ends_all_choices(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,6 +45,7 @@ def test_answers_requests_and_steps_agree(llm: LLM, folder: Path) -> None:
     assert 0 < total.num_accepted == sum(record.num_accepted_tokens for record in records) == counters.accepted_tokens - before[1]
     assert total.passes == sum(record.num_draft_seqs for record in records)
     assert total.tokens == total.passes + total.num_accepted
+    assert all(0 < record.draft_seconds < record.seconds - record.compute_seconds for record in records)
     for output in outputs:
         assert output.drafting == output.outputs[0].drafting and len(output.drafting.drafted) == 4
 
@@ -64,7 +65,7 @@ def test_plain_decoding_tells_nothing_of_drafts(folder: Path) -> None:
     with llm._recorder.recording() as records:
         (output,) = llm.generate("one two one two", PARAMS)
     assert output.drafting == output.outputs[0].drafting == Drafting()
-    assert all(record.drafting == Drafting() and record.num_draft_seqs == 0 for record in records)
+    assert all(record.drafting == Drafting() and record.num_draft_seqs == 0 == record.draft_seconds for record in records)
 
 
 def test_each_of_several_answers_has_figures_of_its_own(llm: LLM) -> None:

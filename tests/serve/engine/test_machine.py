@@ -1,5 +1,6 @@
 """What cgroups of either version leave this process, and the measured limits that it finds."""
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,13 @@ def test_a_containers_own_group_is_the_root(tmp_path: Path) -> None:
 def test_a_path_that_is_not_visible_means_the_root(tmp_path: Path) -> None:
     root = write(tmp_path, {V2 + "cpu.max": "50000 100000", "proc/self/cgroup": "0::/docker/abc\n"})
     assert cgroup.cpu_quota(root) == 0.5 and num_cpus(root) == 1
+
+
+def test_a_path_is_any_bytes(tmp_path: Path) -> None:
+    root = write(tmp_path, {V2 + os.fsdecode(b"caf\xe9/cpu.max"): "50000 100000"})
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/self/cgroup").write_bytes(b"0::/caf\xe9\n")
+    assert cgroup.cpu_quota(root) == 0.5
 
 
 def test_groups_above_limit_too(tmp_path: Path) -> None:

@@ -41,6 +41,12 @@ def test_what_no_request_may_ask_for_is_refused(tmp_path: Path, values: dict[str
     assert str(caught.value).startswith(f"{tmp_path / 'generation_config.json'} recommends invalid sampling settings: {said}")
 
 
+@pytest.mark.parametrize("draws", [1, 0, "false", []])
+def test_whether_to_draw_is_true_or_false(tmp_path: Path, draws: Any) -> None:
+    with pytest.raises(ModelError, match="generation_config.json says do_sample .*, but it must be true or false"):
+        recommended(folder(tmp_path, do_sample=draws, temperature=0.7))
+
+
 def test_a_gguf_file_that_recommends_it(tmp_path: Path) -> None:
     def cold(writer: gguf.GGUFWriter) -> None:
         writer.add_sampling_temp(-3.0)

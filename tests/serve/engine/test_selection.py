@@ -2,8 +2,9 @@
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from penstock.core.errors import RequestError
 from penstock.core.types import Output
 from penstock.serve.engine.requests import Delta, Request
 from penstock.serve.engine.selecting import AT_ONCE, Selecting, on_thread
+from penstock.serve.llm import SCORERS_AT_ONCE, best_of_all
 from tests.serve.scorers.rewards import Rewards, rewards
 from tests.tiny import write_model
 
@@ -114,6 +116,51 @@ def test_a_scorer_that_fails_frees_everything(llm: LLM, server: Rewards) -> None
         llm.generate([PROMPT, "other"], replace(ALL, n=1, best_of=2, scorer={"type": "url", "url": server.url}))
     assert llm._engine.num_requests() == 0 and llm._engine.gauges().kv_blocks_used == 0
     assert len(llm.generate(PROMPT, ALL)[0].outputs) == 6
+
+
+class Choosing:
+    """A selection that does as it is told."""
+
+    def __init__(self, chosen: Callable[[], list[Delta]]) -> None:
+        self.chosen = chosen
+
+
+def test_when_a_scorer_fails_nobody_waits_for_the_others() -> None:
+    begun, gate, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def fail() -> list[Delta]:
+        assert begun.wait(20)
+        raise RequestError("the scorer fails")
+
+    def hang() -> list[Delta]:
+        begun.set()
+        gate.wait(5)
+        ended.set()
+        return [Delta(0)]
+
+    with pytest.raises(RequestError, match="the scorer fails"):
+        list(best_of_all({"a": Choosing(fail), "b": Choosing(hang)}))  # type: ignore[dict-item]
+    assert not ended.is_set()
+    gate.set()
+
+
+def test_as_many_scorers_are_waited_for_together_as_may_be_and_told_in_order() -> None:
+    running, most, all_there = [0], [0], threading.Barrier(SCORERS_AT_ONCE)
+    lock = threading.Lock()
+
+    def chosen(number: int) -> list[Delta]:
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        all_there.wait(20)
+        with lock:
+            running[0] -= 1
+        return [Delta(number)]
+
+    many = 3 * SCORERS_AT_ONCE
+    asked = {str(number): Choosing(partial(chosen, number)) for number in range(many)}
+    assert list(best_of_all(asked)) == [(str(number), Delta(number)) for number in range(many)]  # type: ignore[arg-type]
+    assert most == [SCORERS_AT_ONCE]
 
 
 @pytest.mark.parametrize(("changes", "param"), [

@@ -46,6 +46,36 @@ def test_where_nothing_was_measured_nothing_is_claimed() -> None:
     assert limit_of(found).name == "unmeasured" and "penstock limits" in limit_of(found).sentence
 
 
+def test_drafting_is_told_apart_from_the_host() -> None:
+    found, record = Tally(2.0), replace(step(0.0, 1.0, 0.25, weights=100), draft_seconds=0.5)
+    ledger = Ledger(HARDWARE, "fp32", VirtualClock())
+    for began_s in (0.0, 1.0):
+        found.step(record, HARDWARE, "fp32")
+        ledger.on_step(replace(record, began_s=began_s))
+    assert found.bound_s == pytest.approx({"weights": 0.5, "drafting": 1.0, "host": 0.5}) and found.busy_s == pytest.approx(2.0)
+    assert limit_of(found).name == "host_overhead" and limit_of(found).sentence == (
+        "75% of the busy time is overhead: 25% goes into scheduling, sampling and delivery, 50% into drafting, "
+        "0% into kernels that run far below any limit.")
+    assert [each[-2:] for each in ledger.steps()] == [[0.5, 1]], "drafts are no part of what such a step takes"
+
+
+def test_each_sequence_has_its_share_of_the_host() -> None:
+    """So a full batch that the host binds gains little by more seats."""
+    few, many = Tally(1.0), Tally(1.0)
+    few.step(step(seconds=1.0, compute=0.0, decode=1), HARDWARE, "fp32")
+    many.step(step(seconds=1.0, compute=0.0, decode=114, waiting=9, waits="seqs"), HARDWARE, "fp32")
+    assert [evidence(each)["twice_the_batch"] for each in (few, many)] == pytest.approx([2 * 7 / 8, 2 * 120 / 234])
+    assert limit_of(many).name == "host_overhead"
+
+
+def test_experts_that_more_sequences_would_read_are_no_cost_that_they_would_share() -> None:
+    found = Tally(1.0)
+    for _ in range(2):
+        found.step(replace(step(seconds=1.0, compute=1.0, weights=450, kv=50), more_weight_bytes=90), HARDWARE, "fp32")
+    assert evidence(found)["twice_the_batch"] == pytest.approx(2 / (1.0 + 0.9 * 0.2 + 0.1))
+    assert limit_of(found).sentence.endswith("once per step, for 1 sequences; twice as many would read 20% more of them.")
+
+
 def test_least_times_tell_what_was_reached() -> None:
     found = Tally(1.0)
     found.step(step(seconds=1.0, compute=0.9, weights=450), HARDWARE, "fp32")

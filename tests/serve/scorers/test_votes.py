@@ -84,17 +84,30 @@ def test_ranges_of_letters_are_taken(pattern: str, wide: int) -> None:
     assert width(pattern) == wide <= MAX_WIDTH and Votes(VotesOptions(pattern), HOST).waits_for
 
 
+def break_search(monkeypatch: pytest.MonkeyPatch, folder: Path, how: str) -> None:
+    """What the process does instead of searching."""
+    program = Path(extraction.__file__).read_text("utf-8").replace('re.compile(asked["pattern"])', f"__import__('builtins') and {how}")
+    (folder / "program.py").write_text("import os, time\n" + program, "utf-8")
+    monkeypatch.setattr(extraction, "__file__", str(folder / "program.py"))
+
+
 @pytest.mark.parametrize(("how", "told", "status"), [
     ("os.kill(os.getpid(), 9)", r"^the process that searches for self_consistency\.extract was ended by signal 9; the machine", 503),
     ("sys.exit(1)", "ended with status 1", 503),
     ("'x' * (2 << 30)", r"^self_consistency\.extract needed more than 1024 MiB of memory on 1 answers; write", 400)])
 def test_what_ended_a_search_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: str, told: str, status: int) -> None:
-    program = Path(extraction.__file__).read_text("utf-8").replace('re.compile(asked["pattern"])', f"__import__('builtins') and {how}")
-    (tmp_path / "program.py").write_text("import os\n" + program, "utf-8")
-    monkeypatch.setattr(extraction, "__file__", str(tmp_path / "program.py"))
+    break_search(monkeypatch, tmp_path, how)
     with pytest.raises(RequestError, match=told) as raised:
         rank("a", ("a", -1.0))
     assert (raised.value.status, raised.value.param) == (status, "self_consistency.extract")
+
+
+def test_a_pattern_is_not_blamed_for_a_machine_that_is_busy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    break_search(monkeypatch, tmp_path, "time.sleep(60)")
+    monkeypatch.setattr("penstock.serve.scorers.votes.SECONDS", 0.02)
+    with pytest.raises(RequestError, match=r"extract could not compute for 0\.02 s within 0\.2 s; the machine .* too busy") as raised:
+        rank("a", ("a", -1.0))
+    assert raised.value.status == 503
 
 
 def test_a_search_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,9 +155,10 @@ def test_ends_of_generation_come_from_the_generation_config_first(tmp_path: Path
     assert Tokenizer.load(tmp_path).eos_token_ids == (1, 9)
     write(tmp_path, "generation_config.json", {"eos_token_id": [1, 5]})
     assert Tokenizer.load(tmp_path).eos_token_ids == (1, 5)
-    write(tmp_path, "generation_config.json", {"eos_token_id": "</s>"})
-    with pytest.raises(ModelError, match="generation_config.json: eos_token_id is '</s>'"):
-        Tokenizer.load(tmp_path)
+    for wrong, said in (("</s>", "'</s>'"), ([True], r"\[True\]"), (False, "False"), ([-1], r"\[-1\]"), ([1.0], r"\[1.0\]")):
+        write(tmp_path, "generation_config.json", {"eos_token_id": wrong})
+        with pytest.raises(ModelError, match=f"generation_config.json: eos_token_id is {said}"):
+            Tokenizer.load(tmp_path)
 
 
 def test_ends_of_generation_of_a_nested_config(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Heads learn what a model would say: more often right than chance within seconds, as they will be served, and repeatably."""
 import json
+import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,10 +12,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import numpy as np  # noqa: E402
-from safetensors import SafetensorError, safe_open  # noqa: E402
+from safetensors import safe_open  # noqa: E402
 from safetensors.numpy import load_file  # noqa: E402
 
 from penstock import LLM, SamplingParams  # noqa: E402
+from penstock.compute.backends import packed  # noqa: E402
 from penstock.compute.backends.reference.backend import Reference, ReferenceOptions  # noqa: E402
 from penstock.compute.models.heads import stamp  # noqa: E402
 from penstock.core.errors import CapacityError, UsageError  # noqa: E402
@@ -332,14 +335,14 @@ def test_what_was_learned_is_there_before_it_is_measured(folder: Path, tmp_path:
     assert found == [True]
 
 
-@pytest.mark.parametrize(("error", "raised"), [(SafetensorError, UsageError), (KeyboardInterrupt, KeyboardInterrupt)])
+@pytest.mark.parametrize(("error", "raised"), [(OSError, UsageError), (KeyboardInterrupt, KeyboardInterrupt)])
 def test_a_file_that_cannot_be_written_leaves_nothing(
         folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], raised: type[BaseException]) -> None:
-    def full(tensors: Any, path: str, metadata: Any) -> None:
-        Path(path).write_bytes(b"half")
+    def full(part: Path, path: Path, contents: Any) -> None:
+        part.write_bytes(b"half")
         raise error("no space left")
 
-    monkeypatch.setattr(store, "save_file", full)
+    monkeypatch.setattr(packed, "put", full)
     with pytest.raises(raised, match="cannot write .*medusa.safetensors: no space left" if raised is UsageError else None):
         trained(folder, tmp_path, "medusa:heads=1", 1)
     assert not list(tmp_path.iterdir())
@@ -355,17 +358,28 @@ def test_a_folder_that_became_a_file_is_refused(target: Target, tmp_path: Path) 
 def test_two_that_write_at_once_write_a_whole_file_each(target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     heads, place = Medusa(MedusaOptions(heads=1), target, 0), store.Place(tmp_path, "medusa", target.spec, "m")
 
-    def interrupted(tensors: Any, path: str, metadata: Any) -> None:
-        with monkeypatch.context() as other, open(path, "wb") as file:
-            other.setattr(store, "save_file", whole)
-            other.setattr(store.os, "getpid", lambda: 7)
-            content = store.write(place, heads.program, heads.parameters).read_bytes()
-            file.write(content[:100])
-            file.flush()
-            assert place.file.read_bytes() == content
-            file.write(content[100:])
+    def interrupted(part: Path, path: Path, contents: Any) -> None:
+        def halves() -> Iterator[memoryview]:
+            yield written[:100]
+            with monkeypatch.context() as other:
+                other.setattr(packed, "put", put)
+                other.setattr(store.os, "getpid", os.getppid)
+                assert load_file(store.write(place, heads.program, heads.parameters))
+            yield written[100:]
 
-    whole = store.save_file
-    monkeypatch.setattr(store, "save_file", interrupted)
+        (written,) = contents
+        put(part, path, halves())
+
+    put = packed.put
+    monkeypatch.setattr(packed, "put", interrupted)
     store.write(place, heads.program, heads.parameters)
     assert load_file(place.file) and [each.name for each in tmp_path.iterdir()] == ["medusa.safetensors"]
+
+
+def test_what_a_killed_process_left_unfinished_is_removed(target: Target, tmp_path: Path) -> None:
+    heads, place = Medusa(MedusaOptions(heads=1), target, 0), store.Place(tmp_path, "medusa", target.spec, "m")
+    names = [f"medusa.safetensors.{2**22 + 1}.part", f"medusa.safetensors.{os.getppid()}.part", f"eagle.safetensors.{2**22 + 1}.part"]
+    for name in names:
+        (tmp_path / name).write_bytes(b"half")
+    store.write(place, heads.program, heads.parameters)
+    assert sorted(each.name for each in tmp_path.iterdir()) == sorted(["medusa.safetensors", *names[1:]])

@@ -29,6 +29,15 @@ def test_a_token_is_found_and_never_told(make: Make, tmp_path: Path) -> None:
         assert not storage.hub_token(make(environ={"HF_HOME": str(tmp_path / "hf"), "HF_TOKEN": blank})).details["present"]
 
 
+@pytest.mark.parametrize("spoiled", ["hf_d\u00f6_not", "hf_do not", "hf_do_not\x01", "\u201chf_do_not\u201d"])
+def test_a_token_that_none_can_be_is_told(make: Make, tmp_path: Path, spoiled: str) -> None:
+    (tmp_path / "token").write_text(spoiled, encoding="utf-8")
+    for environ in ({"HF_TOKEN": spoiled}, {"HF_TOKEN_PATH": str(tmp_path / "token")}):
+        found = storage.hub_token(make(environ=environ))
+        assert found.status is Status.WARN and found.details["present"] and spoiled not in repr(found)
+    assert storage.hub_token(make(environ={"HF_TOKEN": f" {SECRET}\n"})).status is Status.PASS
+
+
 def test_the_hubs_cache_is_where_the_hub_says(make: Make) -> None:
     home = make().home
     assert storage.hub_cache(make()) == home / ".cache/huggingface/hub"

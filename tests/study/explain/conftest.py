@@ -22,6 +22,17 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def mixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with 32 experts in each layer, of which a token takes four."""
+    folder = tmp_path_factory.mktemp("mixture")
+    experts = {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "num_experts": 32, "num_experts_per_tok": 4,
+               "moe_intermediate_size": 384, "norm_topk_prob": True}
+    (folder / "config.json").write_text(json.dumps({**CONFIG, **SHAPE, **experts}))
+    write_tokenizer(folder, SHAPE["vocab_size"])
+    return folder
+
+
 @pytest.fixture(scope="module", autouse=True)
 def played_once() -> Iterator[None]:
     """What comes of the same requests is the same each time: whoever has them played again is told what it was."""

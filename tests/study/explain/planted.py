@@ -62,7 +62,8 @@ class Machine:
                 self._lengths[planned.seq_id] = self.lengths[planned.new.prompt]
         found = tuple([SeqResult(planned.seq_id, (self._said(planned),) if planned.samples else ()) for planned in plan.seqs])
         return StepResult(
-            plan.step_id, found, seconds, cost.weight_bytes, cost.kv_bytes, cost.activation_bytes, cost.operations, work)
+            plan.step_id, found, seconds, cost.weight_bytes, cost.kv_bytes, cost.activation_bytes, cost.operations, work,
+            more_weight_bytes=cost.more_weight_bytes)
 
     def _said(self, planned: PlannedSeq) -> int:
         return STOP if planned.num_output + 1 == self._lengths.get(planned.seq_id) else GOES_ON

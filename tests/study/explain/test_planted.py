@@ -9,7 +9,7 @@ import pytest
 
 from penstock.core.catalogue.read import Catalogue
 from penstock.core.types import SamplingParams, StepPlan, StepResult
-from penstock.serve.engine.binding import LIMITS, idle_share
+from penstock.serve.engine.binding import LIMITS, evidence, idle_share
 from penstock.serve.engine.requests import Request
 from penstock.serve.engine.tally import UNMEASURED
 from penstock.study.explain import levers
@@ -71,6 +71,15 @@ def test_every_limit_is_named(model: Path, name: str) -> None:
 def test_what_looks_like_another_limit_is_not_taken_for_it(model: Path, what: str) -> None:
     name, load, options = OTHERWISE[what]
     assert limit(model, load, options) == name
+
+
+@pytest.mark.parametrize("seats", [2, 8])
+def test_more_sequences_of_a_mixture_read_more_experts(mixture: Path, seats: int) -> None:
+    load = Load(users=32, prompt=32, output=64, seconds=20)
+    few, many = (served(mixture, load, max_num_seqs=count) for count in (seats, 2 * seats))
+    found = case_of(Evidence(values_of(few.scrape()), None, few.state(), "planted"), {}, [])
+    assert evidence(found.seen.tally)["twice_the_batch"] == pytest.approx(many.tokens / few.tokens, rel=0.1)
+    assert many.tokens / few.tokens < 1.6 and found.limit.name == "queueing"
 
 
 @pytest.mark.parametrize(("load", "options"), [

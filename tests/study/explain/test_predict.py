@@ -8,7 +8,7 @@ from penstock.compute.fitted import Fitted
 from penstock.core.config import EngineConfig
 from penstock.core.work import StepWork
 from penstock.study.explain.figures import Figures, figures_of
-from penstock.study.explain.observed import Drafted, Lengths
+from penstock.study.explain.observed import Drafted, Lengths, drafts_of
 from penstock.study.explain.predict import Drafting, Way, predict
 from penstock.study.explain.traffic import Traffic
 from penstock.study.measure.samples import Sample
@@ -79,8 +79,26 @@ def test_a_refusal_is_no_answer(closed: bool) -> None:
     assert found.requests_per_s == pytest.approx(0.5, rel=0.03) and found.output_tokens_per_s == pytest.approx(0.5, rel=0.03)
 
 
+def test_drafts_are_seen_in_the_counters() -> None:
+    grown = {'step_tokens_total{kind="decode"}': 190.0, 'steps_total{kind="decode"}': 30.0, 'steps_total{kind="mixed"}': 10.0,
+             'steps_total{kind="prefill"}': 9.0, 'step_bound_seconds_total{bound="drafting"}': 2.0, "spec_passes_total": 95.0,
+             "spec_drafted_tokens_total": 380.0, "spec_accepted_tokens_total": 95.0}
+    grown = {f"penstock_{name}": value for name, value in grown.items()}
+    assert drafts_of(grown) == Drafted(rows=4.0, tokens=1.5, share=0.5, seconds=0.05)
+    assert drafts_of({**grown, "penstock_spec_passes_total": 0.0}) is None
+
+
+def test_steps_that_draft_and_steps_that_do_not_take_the_mean_of_both() -> None:
+    """Not as long as one with the mean number of rows: what rows cost is bent."""
+    bent = Fitted((1, 8, 9, 64), (0.001, 0.001, 0.005, 0.005), 0.0, 0.0, 0.0, 0.0, ((None, 1),))
+    work, prompt = StepWork(((1, 100), (1, 50)), 2), StepWork(((40, 40),), 1)
+    timer = Drafting(bent, Drafted(rows=8.0, tokens=1.5, share=0.25, seconds=0.01))
+    assert timer.seconds(work) == pytest.approx(0.01 + 0.75 * 0.001 + 0.25 * 0.005)
+    assert timer.seconds(prompt) == bent.seconds(prompt), "nothing is drafted for who has not answered yet"
+
+
 def test_less_than_a_draft_a_step_costs_its_share() -> None:
     work = StepWork((*((1, 100) for _ in range(8)), (32, 32)), 9)
-    none, some, one, more = (Drafting(TIMER, rows).seconds(work) for rows in (0.0, 0.4, 1.0, 2.75))
+    none, some, one, more = (Drafting(TIMER, Drafted(rows, 1.0)).seconds(work) for rows in (0.0, 0.4, 1.0, 2.75))
     assert none == TIMER.seconds(work) and one == TIMER.seconds(StepWork((*((2, 101) for _ in range(8)), (32, 32)), 17))
     assert some == pytest.approx(none + 0.4 * (one - none)) and one > none and more == pytest.approx(none + 2.75 * (one - none))

@@ -1,6 +1,5 @@
 """From a server over HTTP, and from the report of a bench, to a case: nothing else is known of the engine."""
 import json
-import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
@@ -21,7 +20,7 @@ from penstock.study.explain.explanation import explain
 from penstock.study.explain.levers import TABLE
 from penstock.study.explain.observed import observed
 from penstock.study.explain.roof import Roof
-from penstock.study.explain.traffic import Crowd, traffic_of
+from penstock.study.explain.traffic import traffic_of
 from penstock.study.measure.arrivals.closed import Closed, ClosedOptions
 from penstock.study.measure.client.connections import address_of
 from penstock.study.measure.client.drive import Extent
@@ -58,10 +57,20 @@ def test_a_report_holds_all_that_a_case_takes(report: dict[str, Any], tmp_path: 
     assert any("rows were not seen; without the machine's limits" in note for note in notes) is (case.form.roof is None)
 
 
+def test_of_users_who_take_turns_only_the_time_counts_in_which_all_are_there(report: dict[str, Any], tmp_path: Path) -> None:
+    server, name = report["server"], 'penstock_requests_total{finish_reason="length"}'
+    assert server["counters_while_sent"].keys() <= server["counters"].keys()
+    for others, used in (({name: 8.0}, True), ({name: 7.0}, False), (None, False)):
+        told = report | {"server": server | {"counters_while_sent": others}, "load": {"arrivals": "closed:users=4"}}
+        assert (source.read_report(saved(tmp_path, told)).grown == others) is used
+        assert source.read_report(saved(tmp_path, told | {"load": {"arrivals": "poisson:rate=3"}})).grown == server["counters"]
+
+
 @pytest.mark.parametrize(("change", "message"), [
     (lambda told: "text", "is not JSON|is not a report"), (lambda told: told | {"format": 0}, "is not a report"),
     (lambda told: told | {"server": None}, "is not a report"),
     (lambda told: told | {"server": {}}, "a counter in it is not a number"),
+    (lambda told: told | {"server": told["server"] | {"counters_while_sent": {"a": "b"}}}, "a counter in it is not a number"),
     (lambda told: told | {"server": {"counters": {"penstock_engine_seconds_total": -3.0}}}, "a counter in it is not a number"),
     (lambda told: told | {"goodput": {"slo": {}}}, "its goodput has no objectives"),
     (lambda told: told | {"goodput": {"slo": {"ttft_s": "soon"}, "kept_share": {"value": 1.0}}}, "its goodput has no objectives"),
@@ -335,20 +344,6 @@ def test_a_queue_is_played_as_it_was_seen() -> None:
     assert traffic_of(observed(given_up)).crowd == found[10.0].crowd
     came = traffic_of(observed(counters(300.0, 12000.0, **busy)), came_per_s=9.0).crowd  # and nobody any more when they were answered
     assert (came.waiting, came.begin_s, came.end_s, came.count, came.answered) == (0, 0.0, 10.0, 90, pytest.approx(1.0))
-
-
-def test_a_crowd_waits_as_long_as_was_seen() -> None:
-    crowd = Crowd(20, 120, 10.0, 40.0)
-    arrivals_s = crowd.arrivals_s()
-    assert len(arrivals_s) == 140 and arrivals_s[:20] == [0.0] * 20 and arrivals_s == sorted(arrivals_s) and arrivals_s[-1] < 40.0
-    come = statistics.fmean(sum(at_s <= now / 10 for at_s in arrivals_s[20:]) for now in range(100, 400))
-    assert come == pytest.approx(3.0 * 25.0, abs=1.5)  # of three a second, in the middle of what is read
-
-
-def test_drafts_are_seen_in_the_counters() -> None:
-    more = {"spec_passes_total": 80.0, "spec_drafted_tokens_total": 380.0, "spec_accepted_tokens_total": 95.0}
-    drafted = observed(counters(30.0, 90.0, **more)).drafted
-    assert drafted is not None and (drafted.rows, drafted.tokens) == (2.0, 1.5) and observed(counters(30.0, 90.0)).drafted is None
 
 
 def test_of_refused_requests_only_the_share_is_told(report: dict[str, Any], tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Users who come back and requests that come on their own are told apart by when they come."""
 import random
+import statistics
 from collections.abc import Iterator
 
 import pytest
@@ -10,7 +11,7 @@ from penstock.core.events import StepRecord
 from penstock.serve.engine.ledger import Ledger
 from penstock.serve.engine.tally import Tally
 from penstock.study.explain.observed import Lengths
-from penstock.study.explain.traffic import Traffic, take_turns
+from penstock.study.explain.traffic import Crowd, Traffic, take_turns
 
 STEP_S, TOKENS = 0.001, 40
 
@@ -71,3 +72,11 @@ def test_requests_are_as_long_as_those_that_were_seen(prompt: int, output: int, 
     """As far as both lengths fit the context; where they do not, neither takes more than half of it from the other."""
     asked = Traffic(Lengths(prompt, 0.0), Lengths(output, 0.0), users=1).calls(EngineConfig(max_model_len=2048))
     assert {(call.num_prompt, call.num_output) for call in asked} == {played}
+
+
+def test_a_crowd_waits_as_long_as_was_seen() -> None:
+    crowd = Crowd(20, 120, 10.0, 40.0)
+    arrivals_s = crowd.arrivals_s()
+    assert len(arrivals_s) == 140 and arrivals_s[:20] == [0.0] * 20 and arrivals_s == sorted(arrivals_s) and arrivals_s[-1] < 40.0
+    come = statistics.fmean(sum(at_s <= now / 10 for at_s in arrivals_s[20:]) for now in range(100, 400))
+    assert come == pytest.approx(3.0 * 25.0, abs=1.5)  # of three a second, in the middle of what is read

@@ -6,7 +6,7 @@ from penstock.core.hardware import Hardware
 from penstock.serve.api.metrics import Metrics
 from penstock.serve.engine.requests import Gauges
 from penstock.serve.engine.utilization import Utilization
-from penstock.study.measure.counters import Scrape, growth, quantile, server_figures, values_of, was_restarted
+from penstock.study.measure.counters import Scrape, began_anew, growth, quantile, server_figures, values_of, was_restarted
 from penstock.study.measure.metrics import Window
 
 MACHINE = Hardware("test", {1 << 20: 1000.0, 1 << 30: 1000.0}, {"fp32": 100.0})
@@ -58,6 +58,16 @@ def test_what_a_server_does_long_after_the_window_is_left_out() -> None:
     assert found is not None and found.grown == {"a_total": 4.0}
 
 
+def test_what_a_server_does_while_users_leave_is_told_apart() -> None:
+    scrapes = [Scrape.of(float(at), f"a_total {at}") for at in range(20)]
+    found = [server_figures(scrapes, Window(1.0, 15.0), sent_s) for sent_s in (None, 8.5, 99.0)]
+    assert [each and each.while_sent for each in found] == [None, {"a_total": 8.0}, {"a_total": 18.0}]
+    assert all(each is not None and each.grown == {"a_total": 15.0} for each in found)
+    assert found[1] is not None and found[1].as_json()["counters_while_sent"] == {"a_total": 8.0}
+    cut = server_figures(scrapes, Window(15.0, 15.0), sent_s=8.5)
+    assert cut is not None and cut.while_sent is None, "all were sent within the warm-up"
+
+
 def test_a_gauge_is_no_counter_whatever_it_is_called() -> None:
     """vLLM and node exporters have gauges that end like counters; one that falls is no restart."""
     said = "# TYPE a_total counter\na_total {}\n# TYPE slots_total gauge\nslots_total{{of=\"x\"}} {}\n"
@@ -77,6 +87,16 @@ def test_of_a_server_that_was_started_again_nothing_is_told() -> None:
     scrapes = [Scrape.of(float(at), text) for at, text in enumerate([*texts, "a_total 40"])]
     assert not was_restarted(scrapes[:2]) and was_restarted(scrapes)
     assert server_figures(scrapes[:2], Window(0.0, 3.0)) is not None and server_figures(scrapes, Window(0.0, 3.0)) is None
+
+
+def test_a_server_that_outgrew_its_old_counts_tells_of_its_start() -> None:
+    said = "# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {}\na_total {}\n"
+    same = [Scrape.of(0.0, said.format(1.5e9, 9)), Scrape.of(1.0, said.format("1.5e+09", 12))]
+    found = server_figures(same, Window(0.0, 1.0))
+    assert not was_restarted(same) and found is not None and found.grown == {"a_total": 3.0}
+    assert was_restarted([*same, Scrape.of(2.0, said.format(1.5e9 + 0.5, 40))])
+    assert began_anew(values_of(said.format(7, 9)), values_of(said.format(8, 40)))
+    assert not began_anew(values_of("a_total 9"), values_of(said.format(8, 40))), "a server that did not say"
 
 
 def test_samples_are_read_and_the_rest_passed_over() -> None:

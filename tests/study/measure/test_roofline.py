@@ -65,6 +65,19 @@ def test_the_plot_is_as_wide_as_the_terminal(columns: int, widest: int) -> None:
     assert max(map(len, plot)) == widest and plot[-1].split() == ["0.1", "1", "10", "100", "1000", INTENSITY]
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_a_terminal_without_braille_has_the_same_plot(encoding: str) -> None:
+    lines, plain = draw(HARDWARE, SIZE.rows, encoding="utf-8"), draw(HARDWARE, SIZE.rows, encoding=encoding)
+    assert lines == draw(HARDWARE, SIZE.rows)
+    for line, other in zip(lines, plain, strict=True):
+        assert [(len(cell.text), cell.text == " ", cell.dtype) for cell in line] == [
+            (len(cell.text), cell.text == " ", cell.dtype) for cell in other]
+    told = ["".join(cell.text for cell in line) for line in plain]
+    assert all(line.encode(encoding).isascii() for line in told)
+    assert told[0].endswith(".... int8") and told[SIZE.rows].strip().startswith("++-")
+    assert {mark for line in told[: SIZE.rows] for mark in line[12:40]} == set(" .':")
+
+
 def test_without_rates_there_is_no_plot() -> None:
     assert draw(Hardware("box", {1: 1e10}, {})) == []
 

@@ -122,6 +122,14 @@ def test_a_sweep_over_the_bundled_model(tmp_path: Path, monkeypatch: pytest.Monk
     assert "steps timed" in told[0] and len(told) == 7
 
 
+def test_what_was_learned_is_told_in_units_that_fit() -> None:
+    timer = Fitted((1, 512), (0.0021, 2.5), 1.93e-6, 2e-3, 1e-7, 0.0)
+    found = calibrate.Calibration(timer, 0.6, 1000, 0.01, 0.0)
+    told = "\n".join(sweep.lines(CONFIG, found))
+    assert "1.93 us a sequence" in told and "2 ms a row of logits" in told and "100 ns a key read, 0 ns a pair" in told
+    assert "2,500" in told and "waits 1.2 s" in told and "e+0" not in told and "e-0" not in told
+
+
 def test_a_sweep_that_was_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second one measures only what the first one had not, and learns from both."""
     measured: list[Phase] = []

@@ -17,7 +17,7 @@ def test_what_would_fit_is_told_beside_what_does_not(ask: Ask) -> None:
         "batch": 1, "chunk": "10000000"}))
     assert not any(row.fits for row in (many, long, wide))
     [most], [tokens], [chunk] = (re.findall(form, row.reason) for row, form in (
-        (many, r"; ([\d,]+) at once would fit; 4 devices"), (long, r"; a request of ([\d,]+) tokens would fit; 2 devices"),
+        (many, r"; ([\d,]+) at once would fit; 8 devices"), (long, r"; a request of ([\d,]+) tokens would fit; 2 devices"),
         (wide, r"; one request would fit with --chunk (\d+)$")))
     batch, size, count = int(most), int(tokens.replace(",", "")) - 1000, int(chunk)
     for more, fits in (({"batch": batch}, True), ({"batch": batch + 1}, False), ({"batch": 1, "input": size}, True),

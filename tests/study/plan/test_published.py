@@ -185,9 +185,10 @@ def test_engines_reach_half_of_an_h100_with_a_small_model(ask: Ask) -> None:
     (A100, "none", 64, 2, (2048, 2048), 1564)])
 def test_tensorrt_llm_tables(
         ask: Ask, part: str, quant: str, batch: int, ranks: int, lengths: tuple[int, int], tokens_per_s: float) -> None:
-    """TensorRT-LLM 0.5 and 0.6.1, docs/source/performance.md: LLaMA 7B, whole batches one after the other. Within 25 %."""
-    kv = "fp8" if quant == "fp8" else "auto"
-    row = steady(ask, "llama-2-7b", part, quant, ranks, batch=batch, input=lengths[0], output=lengths[1], kv_dtype=(kv,))
+    """TensorRT-LLM 0.5 and 0.6.1, docs/source/performance.md: LLaMA 7B, whole batches one after the other, which may fill the memory.
+    Within 25 %."""
+    kv, full = "fp8" if quant == "fp8" else "auto", "usable=0.95"
+    row = steady(ask, "llama-2-7b", part, quant, ranks, batch=batch, input=lengths[0], output=lengths[1], kv_dtype=(kv,), what_if=full)
     assert row.output_tokens_per_s == pytest.approx(tokens_per_s, rel=0.25)
 
 
@@ -269,10 +270,10 @@ def test_tensorrt_llm_tables_of_early_2025(
 @pytest.mark.parametrize(("num_input", "num_output", "tokens_per_s"), [(128, 2048, 911.62), (500, 2000, 775.57), (1000, 1000, 839.97)])
 def test_a_nearly_full_device_gains_by_what_is_left_for_the_cache(ask: Ask, num_input: int, num_output: int, tokens_per_s: float) -> None:
     """The same table: Llama 3.1 70B in fp8 on one H100, with 0.95 of the memory that weights leave as cache. Within 15 %; with 0.9 of the
-    whole memory, as planned by default, some 0.4 of it."""
+    whole memory, as planned by default, some 0.15 of it."""
     row, usual = (steady(ask, "llama-3.1-70b", H100, "fp8", 1, input=num_input, output=num_output, kv_dtype=("fp8",), what_if=told)
-                  for told in ("usable=0.97", None))
-    assert row.output_tokens_per_s == pytest.approx(tokens_per_s, rel=0.15) and usual.output_tokens_per_s < 0.5 * tokens_per_s
+                  for told in ("usable=0.99", None))
+    assert row.output_tokens_per_s == pytest.approx(tokens_per_s, rel=0.15) and usual.output_tokens_per_s < 0.2 * tokens_per_s
 
 
 @pytest.mark.parametrize(("model", "part", "quant", "ranks", "ttft_s"), [

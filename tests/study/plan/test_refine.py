@@ -10,7 +10,7 @@ import pytest
 
 from penstock.compute.fitted import Fitted
 from penstock.core.catalogue.read import Catalogue
-from penstock.core.errors import UsageError
+from penstock.core.errors import RequestError, UsageError
 from penstock.core.hardware import Hardware
 from penstock.study.measure.datasets.traces import Row
 from penstock.study.measure.samples import Sample
@@ -126,6 +126,54 @@ def test_steps_that_were_measured_here_are_taken_before_the_roofline(ask: Any, m
     assert by["int4"].tpot_s < 0.5 and rows.index(by["int8"]) == 0 < rows.index(by["int4"]), "a roofline does not outrank what was measured"
     assert by["int8"].pareto and not by["int8"].unmeasured and by["int4"].unmeasured and "steps were not measured" in by["int4"].reason
     assert by["int8"].times_roofline["tpot"] > 1 and not by["int4"].times_roofline
+
+
+@pytest.mark.usefixtures("this_machine", "few_requests")
+def test_measured_steps_decide_where_the_roofline_rejects_by_little(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that misses an objective, and one that cannot keep up; where it misses by far nothing is played."""
+    def quick(config: Any) -> Calibration | None:
+        return Calibration(Fitted((1, 512), (0.01, 0.02), 0.0, 0.0, 0.0, 0.0), 0.0, 100, 0.0, 0.0)
+
+    calibrated(monkeypatch, lambda config: None)
+    monkeypatch.setattr(request, "has_weights", lambda name: True)
+    asked = {"rate": 0.01, "input": 100, "output": 20, "chunk": "512", "quant": ("none",)}
+    alone = ask("llama-2-7b", "here", **asked)[0].tpot_s
+    tight, far = (f"tpot={share * alone:.4f}s" for share in (0.7, 0.4))
+    plain = request.plan(request.Request("llama-2-7b", "here", slo=tight, **asked))
+    assert plain.configurations[0].predicted_by == "arithmetic" and not plain.configurations[0].meets_slo
+    assert plain.calibrate == "penstock plan llama-2-7b --calibrate --quant none"
+    rate = 1.5 * ask("llama-2-7b", "here", **asked | {"rate": 100.0})[0].most_per_s
+    calibrated(monkeypatch, quick)
+    missed = ask("llama-2-7b", "here", slo=tight, **asked)[0]
+    assert missed.meets_slo and missed.predicted_by == "twin" and missed.steps == "measured" and missed.tpot_s < 0.7 * alone
+    assert missed.replicas_told.startswith("by the roofline it is not enough: tpot is ")
+    behind = ask("llama-2-7b", "here", **asked | {"rate": rate})[0]
+    assert behind.meets_slo and behind.most_per_s is None and behind.requests_per_s == rate == behind.goodput_per_s
+    assert behind.output_tokens_per_s == 20 * rate and "cannot keep up" in behind.replicas_told
+    assert ask("llama-2-7b", "here", slo=far, **asked)[0].predicted_by == "arithmetic"
+
+
+@pytest.mark.usefixtures("few_requests")
+def test_a_request_that_nearly_fills_the_cache_is_played(ask: Any) -> None:
+    """Large blocks would leave it no room."""
+    asked = {"rate": 0.001, "output": 10, "quant": ("none",), "kv_dtype": ("auto",), "tensor_parallel": "1", "pipeline_parallel": "1",
+             "prefill_split": False, "chunk": "2048", "max_devices": 1}
+    whole = ask("llama-3.1-8b", "l4", input=1000, simulate=False, **asked)[0].kv_tokens
+    assert whole % 128
+    row = ask("llama-3.1-8b", "l4", input=whole - 10, **asked)[0]
+    assert row.predicted_by == "twin" and row.meets_slo
+
+
+@pytest.mark.usefixtures("few_requests")
+def test_what_an_engine_refuses_to_serve_is_why_a_row_loses(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusing(*asked: Any, **more: Any) -> Played:
+        raise RequestError("the objectives cannot be met even on an idle machine: they ask for much", "slo")
+
+    monkeypatch.setattr(rehearsal, "simulate", refusing)
+    rows = [row for row in ask("llama-2-7b", "l4", rate=1.0, input=200, output=50, slo="ttft=2s", quant=("none",)) if row.fits]
+    lost = [row for row in rows if "even on an idle machine" in row.reason]
+    assert lost and all(not row.meets_slo and row.goodput_per_s == row.kept_share == 0 for row in lost)
+    assert max(map(rows.index, lost)) > max((at for at, row in enumerate(rows) if row.meets_slo), default=-1)
 
 
 @pytest.mark.usefixtures("few_requests")

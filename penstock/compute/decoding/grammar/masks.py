@@ -1,6 +1,7 @@
 """Computes the grammar masks of a step's rows on another thread, while the model computes the step."""
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import weakref
@@ -10,8 +11,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from penstock.compute.arrays import Array
-from penstock.compute.decoding.grammar.matcher import Matcher
+from penstock.compute.decoding.grammar.matcher import EVERYTHING, Matcher
+from penstock.core.errors import INTERRUPTS
 from penstock.core.message import message
+
+log = logging.getLogger("penstock.engine")
 
 
 @message
@@ -40,33 +44,38 @@ class Masks:
 
     def begin(self, paths: Sequence[Path]) -> None:
         """Starts to compute the masks of these rows."""
-        if self._thread is None or not self._thread.is_alive():  # in a process that was forked it is not
-            self._start()
-        elif self._begun is not None:  # the last step failed before `take`, or in it
+        runs = self._thread is not None and self._thread.is_alive()  # in a process that was forked it does not
+        if runs and self._begun is not None:  # the last step failed before `take`, or in it
             self._begun.ended.wait()
         num_rows = sum([path.num_rows for path in paths])
         if num_rows > len(self._buffer):
             self._buffer = self._allocate(2 * num_rows)
         work = Work(paths, self._buffer[:num_rows])
-        self._queue.put(work)
+        if runs or self._start():
+            self._queue.put(work)
+        else:
+            work.do()
         self._begun = work
 
     def take(self) -> Array:
         """Waits for the masks: uint32 [rows, width / 32] in the order of the paths, the lowest bit of a word is its first token's. The next
-        `begin` overwrites them. Raises what computing them raised."""
+        `begin` overwrites them."""
         work = self._begun
         assert work is not None
         work.ended.wait()
         self._begun = None
-        if work.failure is not None:
-            raise work.failure
         return work.masks
 
-    def _start(self) -> None:
+    def _start(self) -> bool:
+        """Starts the thread, unless the system has none left."""
         self._queue = queue.SimpleQueue()
         self._thread = threading.Thread(target=serve, args=(self._queue,), name="penstock-masks", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:
+            return False
         weakref.finalize(self, self._queue.put, None)
+        return True
 
     def _allocate(self, num_rows: int) -> Array:
         return np.empty((num_rows, self._width // 32), dtype=np.uint32)
@@ -74,31 +83,44 @@ class Masks:
 
 @dataclass(slots=True)
 class Work:
-    """The masks of one step, computed when `ended` is set, unless there is a failure."""
+    """The masks of one step, computed when `ended` is set."""
 
     paths: Sequence[Path]
     masks: Array  # uint32 [rows, width / 32]
     ended: threading.Event = field(default_factory=threading.Event)
-    failure: BaseException | None = None
+
+    def do(self) -> None:
+        fill(self.paths, self.masks)
+        self.ended.set()
 
 
 def serve(given: queue.SimpleQueue[Work | None]) -> None:
     """The thread's loop: computes masks until it gets None."""
     while (work := given.get()) is not None:
-        try:
-            fill(work.paths, work.masks)
-        except BaseException as error:  # raised by `take`; a panic of native code is no Exception
-            work.failure = error
-        work.ended.set()
+        work.do()
         del work  # so that it keeps no sequence alive while the thread waits
 
 
 def fill(paths: Sequence[Path], masks: Array) -> None:
-    """Writes the masks of all paths to the first rows of `masks`, uint32 [rows or more, width / 32]."""
+    """Writes the masks of all paths to the first rows of `masks`, uint32 [rows or more, width / 32]. Where a grammar fails they allow
+    everything: the answer ends there."""
     row = 0
     for path in paths:
-        if path.drafts:
-            path.matcher.fill_along(path.drafts, path.parents, masks[row : row + path.num_rows])
-        else:
-            path.matcher.fill(masks[row])
+        rows = masks[row : row + path.num_rows]
+        try:
+            if path.drafts:
+                path.matcher.fill_along(path.drafts, path.parents, rows)
+            else:
+                path.matcher.fill(rows[0])
+        except INTERRUPTS:
+            raise
+        except BaseException as error:  # a panic of native code is no Exception
+            lose(path.matcher, error)
+            rows[:] = EVERYTHING
         row += path.num_rows
+
+
+def lose(matcher: Matcher, error: BaseException) -> None:
+    """Ends the answer of a grammar that failed, and no other."""
+    matcher.ended = "abort"
+    log.error("a grammar failed: %s: %s; the answer that follows it ends", type(error).__name__, error, exc_info=error)

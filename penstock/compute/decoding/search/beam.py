@@ -4,8 +4,9 @@ The semantics are those of Hugging Face's `generate(num_beams=...)`. The score o
 length_penalty, where length is the number of output tokens, the one that ended it included. Of a step's candidates, only the `beam_width`
 likeliest may end a hypothesis; of the others, the `beam_width` likeliest are kept.
 """
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from heapq import merge
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,8 +100,8 @@ class BeamSearch:
         return self._live
 
     def advance(self, candidates: Sequence[Sequence[tuple[int, float]]]) -> Step:
-        """`candidates[i]`: the likeliest next tokens of live hypothesis i (fork i of the last step) with their log-probabilities;
-        beam_width + max(1, len(stop_ids)) of each suffice for an exact search. Candidates of -inf are impossible and ignored.
+        """`candidates[i]`: the likeliest next tokens of live hypothesis i (fork i of the last step) with their log-probabilities, which
+        fall; beam_width + max(1, len(stop_ids)) of each suffice for an exact search. Candidates of -inf are impossible and ignored.
 
         Raises ValueError if the search is done, and unless there is one list of candidates for each live hypothesis.
         """
@@ -108,7 +109,7 @@ class BeamSearch:
             raise ValueError("the search is over: it has no live hypothesis left to continue")
         if len(candidates) != len(self._live):
             raise ValueError(f"{len(self._live)} live hypotheses need as many lists of candidates, not {len(candidates)}")
-        forks, finished = self._split(self._rank(candidates))
+        forks, finished = self._split(self._ranked(candidates))
         self._ended = sorted([*self._ended, *finished], key=lambda each: -each.score)[: self._beam_width]
         self._live = tuple(self._extended(fork) for fork in forks)
         done = not self._live or self._can_stop()
@@ -120,39 +121,32 @@ class BeamSearch:
         """The `num` best-scored hypotheses that have ended so far, best first; fewer if fewer have ended."""
         return self._ended[:num]
 
-    def _rank(self, candidates: Sequence[Sequence[tuple[int, float]]]) -> list[Fork]:
-        """The continuations that can matter, likeliest first; ties go to the earlier parent, then to the lower token."""
-        forks = [Fork(parent, token, logprob, self._live[parent].cumulative_logprob + logprob)
-                 for parent, row in enumerate(candidates) for token, logprob in self._of_use(row)]
-        forks.sort(key=lambda fork: (-fork.cumulative_logprob, fork.parent, fork.token))
-        return forks
+    def _ranked(self, candidates: Sequence[Sequence[tuple[int, float]]]) -> Iterator[Fork]:
+        """The continuations that can matter, likeliest first; ties go to the earlier parent, then to its earlier candidate. Only as many
+        are made as are taken, and one of each parent."""
+        return merge(*[self._of_use(parent, row) for parent, row in enumerate(candidates)], key=lambda fork: -fork.cumulative_logprob)
 
-    def _of_use(self, row: Sequence[tuple[int, float]]) -> Iterator[tuple[int, float]]:
-        """Of one hypothesis's candidates, the first `beam_width`, and of those that do not end it the first `beam_width`: others have too
-        many before them to end among the best, or to live on."""
-        num_lasting = 0
+    def _of_use(self, parent: int, row: Sequence[tuple[int, float]]) -> Iterator[Fork]:
+        """Of one hypothesis's candidates those that are possible, less those that would end it and have too many before them for that."""
+        total = self._live[parent].cumulative_logprob
         for place, (token, logprob) in enumerate(row):
-            if place >= self._beam_width and num_lasting == self._beam_width:
-                return
-            if logprob == float("-inf"):
-                continue
-            lasts = token not in self._stop_ids
-            num_lasting += lasts
-            if lasts or place < self._beam_width:
-                yield token, logprob
+            if logprob != float("-inf") and (place < self._beam_width or token not in self._stop_ids):
+                yield Fork(parent, token, logprob, total + logprob)
 
-    def _split(self, ranked: Sequence[Fork]) -> tuple[list[Fork], list[Hypothesis]]:
+    def _split(self, ranked: Iterable[Fork]) -> tuple[list[Fork], list[Hypothesis]]:
         """The forks that live on, and the hypotheses that end."""
         live: list[Fork] = []
         ended: list[Hypothesis] = []
-        length = self._live[0].length + 1
+        is_last = self._live[0].length + 1 == self._max_tokens
         for place, fork in enumerate(ranked):
+            if place >= self._beam_width and (is_last or len(live) == self._beam_width):
+                break
             stopped = fork.token in self._stop_ids
-            if not stopped and length < self._max_tokens:
+            if not stopped and not is_last:
                 live.append(fork)
             elif place < self._beam_width:
                 ended.append(self._hypothesis(fork, "stop" if stopped else "length"))
-        return live[: self._beam_width], ended
+        return live, ended
 
     def _hypothesis(self, fork: Fork, finish_reason: str) -> Hypothesis:
         ended = self._extended(fork)

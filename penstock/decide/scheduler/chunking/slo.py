@@ -65,9 +65,8 @@ class Slo:
                     continue
                 affords, until_due = affords_s(seq, last_s, now), due_s - now
             if affords >= helpless_s:
-                afforded = min(afforded, affords, max(until_due, 0.0))
-                spare = min(spare, until_due)
-        return self._planned * afforded, self._planned * spare
+                afforded, spare = min(afforded, affords), min(spare, until_due)
+        return self._planned * min(afforded, max(spare, 0.0)), self._planned * spare
 
     def _presses(self, view: ChunkView, rows: int, step_s: float) -> bool:
         """Whether a prompt that could be in time would be late with this many rows per step of `step_s`."""

@@ -15,7 +15,7 @@ class Speculation:
             usual = EngineConfig()
             plain = replace(case.config, propose=usual.propose, accept=usual.accept, draft_control=usual.draft_control)
             yield Change("without --propose", replace(case.way, config=plain, drafted=None), (
-                f"a step yields 1 token of a sequence instead of {drafted.tokens:.3g}, with {drafted.rows:.3g} fewer rows",))
+                f"a step yields 1 token of a sequence instead of {drafted.tokens:.3g}, with {drafted.mean_rows:.3g} fewer rows",))
 
     def unknown(self, case: Case) -> str | None:
         if case.config.propose is not None:

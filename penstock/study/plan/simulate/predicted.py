@@ -11,28 +11,31 @@ GOES_ON = (TOKEN,)
 
 
 class Asked:
-    """A StepTimer that is asked once for each step: the scheduler, which learns what steps take, asks for the same work as the runner."""
+    """A StepTimer that is asked once for each step: the scheduler, which learns what steps take, asks for the last one's work again."""
 
     def __init__(self, timer: StepTimer) -> None:
         self._timer = timer
-        self._work: StepWork | None = None
-        self._seconds = 0.0
+        self._last: StepWork | None = None
+        self._last_s = 0.0
+
+    def step_s(self, work: StepWork) -> float:
+        """Of the step that is computed now."""
+        self._last, self._last_s = work, self._timer.seconds(work)
+        return self._last_s
 
     def seconds(self, work: StepWork) -> float:
-        if work is not self._work:
-            self._work, self._seconds = work, self._timer.seconds(work)
-        return self._seconds
+        return self._last_s if work is self._last else self._timer.seconds(work)
 
 
 class Predicted:
     """`drafter` None: nothing is drafted. `lengths`: by seq_id, of answers that the model ends, in tokens."""
 
-    def __init__(self, timer: StepTimer, clock: VirtualClock, drafter: SimulatedDrafter | None, lengths: Mapping[int, int]) -> None:
+    def __init__(self, timer: Asked, clock: VirtualClock, drafter: SimulatedDrafter | None, lengths: Mapping[int, int]) -> None:
         self._timer, self._clock, self._drafter, self._lengths = timer, clock, drafter, lengths
 
     def execute(self, plan: StepPlan) -> StepResult:
         work = work_of(plan.seqs)
-        seconds = self._timer.seconds(work)
+        seconds = self._timer.step_s(work)
         if self._drafter is not None:
             return StepResult(plan.step_id, self._speculate(plan, seconds, self._drafter), seconds, work=work)
         self._clock.advance(seconds)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from penstock.compute.decoding.grammar.masks import Masks, Path
+from penstock.compute.decoding.grammar.matcher import EVERYTHING, Matcher
 from penstock.compute.decoding.masking import RowMasks
 from penstock.core.types import StructuredOutputsParams as Wanted
 from tests.compute.decoding.grammar.tokens import TOKENS, allowed, compiler, matcher_of, places
@@ -97,13 +98,52 @@ def test_a_process_that_was_forked_goes_on() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
 
 
-def test_an_error_is_raised_where_the_masks_are_wanted_and_the_next_step_works() -> None:
-    masks = Masks(WIDTH + 32)
-    masks.begin([path("{")])
-    with pytest.raises(ValueError, match="Invalid buffer size"):
-        masks.take()
-    masks.begin([])
-    assert len(masks.take()) == 0
+def test_where_the_system_has_no_thread_left_masks_are_computed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    masks = Masks(WIDTH)
+    for start in (refused, refused, threading.Thread.start):
+        monkeypatch.setattr(threading.Thread, "start", start)
+        masks.begin([path("a", wanted=Wanted(regex="ab"))])
+        assert places(masks.take()[0]) == [ord("b")]
+    assert masks._thread is not None and masks._thread.is_alive()
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_an_interrupt_while_the_thread_starts_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch, has_begun: bool) -> None:
+    def interrupted(self: threading.Thread) -> None:
+        if has_begun:
+            start(self)
+        raise KeyboardInterrupt
+
+    start, masks = threading.Thread.start, Masks(WIDTH)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(threading.Thread, "start", interrupted)
+        masks.begin([path("{")])
+    again = threading.Thread(target=masks.begin, args=([path("a", wanted=Wanted(regex="ab"))],), daemon=True)
+    again.start()
+    again.join(20)
+    assert not again.is_alive() and places(masks.take()[0]) == [ord("b")]
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_is_no_failure_of_a_grammar(monkeypatch: pytest.MonkeyPatch, interrupt: type[BaseException]) -> None:
+    """Where the masks are computed on the thread that it comes to."""
+    def refused(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def interrupted(*given: object) -> None:
+        raise interrupt
+
+    masks, asked = Masks(WIDTH), path("a", wanted=Wanted(regex="ab"))
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    with monkeypatch.context() as patched, pytest.raises(interrupt):
+        patched.setattr(Matcher, "fill", interrupted)
+        masks.begin([asked])
+    assert asked.matcher.ended is None
+    masks.begin([asked])
+    assert places(masks.take()[0]) == [ord("b")]
 
 
 def test_the_thread_ends_with_its_owner() -> None:
@@ -137,15 +177,22 @@ class Panic(BaseException):
 class Panicking:
     """A matcher whose native half is broken."""
 
+    ended: str | None = None
+
     def fill(self, mask: np.ndarray) -> None:
         raise Panic("index out of bounds")
 
+    def fill_along(self, drafts: object, parents: object, masks: np.ndarray) -> None:
+        raise Panic("index out of bounds")
 
-def test_a_panic_is_raised_there_too_and_leaves_nobody_waiting() -> None:
-    masks = Masks(WIDTH)
-    masks.begin([Path(Panicking())])  # type: ignore[arg-type]
-    assert masks._thread is not None
-    with pytest.raises(Panic):
-        masks.take()
-    masks.begin([path("a", wanted=Wanted(regex="ab"))])
-    assert masks._thread.is_alive() and places(masks.take()[0]) == [ord("b")]
+
+@pytest.mark.parametrize("drafts", [(), (1, 2)])
+def test_a_grammar_that_fails_ends_its_own_answer_alone(drafts: tuple[int, ...], caplog: pytest.LogCaptureFixture) -> None:
+    masks, good, broken = Masks(WIDTH), path("a", wanted=Wanted(regex="ab")), Panicking()
+    masks.begin([Path(broken, drafts), good])  # type: ignore[arg-type]
+    found = masks.take()
+    assert (found[: 1 + len(drafts)] == EVERYTHING).all() and places(found[1 + len(drafts)]) == [ord("b")]
+    assert broken.ended == "abort" and good.matcher.ended is None
+    assert caplog.messages == ["a grammar failed: Panic: index out of bounds; the answer that follows it ends"]
+    masks.begin([])
+    assert masks._thread is not None and masks._thread.is_alive() and len(masks.take()) == 0

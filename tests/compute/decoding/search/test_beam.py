@@ -119,10 +119,10 @@ def test_a_step_in_detail():
     assert [each.tokens for each in search.best(2)] == [(0,)]
 
 
-def test_equal_candidates_go_by_parent_and_token():
+def test_equal_candidates_go_by_parent_and_place():
     search = BeamSearch(2, 9)
-    search.advance([[(7, -1.0), (5, -1.0)]])
-    step = search.advance([[(9, -1.0), (4, -1.0)], [(2, -1.0)]])
+    search.advance([[(5, -1.0), (7, -1.0)]])
+    step = search.advance([[(4, -1.0), (9, -1.0)], [(2, -1.0)]])
     assert [(fork.parent, fork.token) for fork in step.forks] == [(0, 4), (0, 9)]
 
 
@@ -229,7 +229,18 @@ def test_candidates_that_can_neither_end_nor_live_on_cost_nothing(monkeypatch):
     row = [(token, -1.0 - token / 1000) for token in range(1000 + width)]  # those that end it are the likeliest
     assert len(search.advance([row[-width:]]).forks) == width
     assert len(search.advance([row] * width).finished) == width
-    assert len(made) == width + width * 2 * width
+    assert len(made) == width + width * (width + 2)
+
+
+def test_a_step_makes_about_as_many_continuations_as_it_takes(monkeypatch):
+    """And not `beam_width` of each hypothesis, while all others wait."""
+    width, made = 32, []
+    monkeypatch.setattr(beam, "Fork", lambda *fields: made.append(Fork(*fields)) or made[-1])
+    search, row = BeamSearch(width, 9), [(token, -1.0 - token / 1000) for token in range(width + 1)]
+    assert len(search.advance([row]).forks) == width
+    made.clear()
+    assert len(search.advance([row] * width).forks) == width
+    assert len(made) == 2 * width  # the likeliest of each, and one more for each that was taken
 
 
 def test_as_many_candidates_are_reported_as_a_search_needs():

@@ -129,3 +129,15 @@ def test_where_prompts_begin_alike_prefix_computes_fewer_of_their_tokens():
     rows = {policy: each.census.prefill_tokens for policy, each in found.items()}
     assert rows["prefix"] < 0.85 * rows["round_robin"] and rows["prefix"] < 0.85 * rows["least_loaded"]
     assert all(each.places.count(number) > 40 for each in found.values() for number in range(4))
+
+
+def test_at_a_light_load_prefix_uses_all_caches_when_they_are_full():
+    traffic, talks, number = [], [], 0
+    for turn in range(240):  # 12 conversations at a time, of which a cache holds about five
+        if turn % 48 < 12:
+            number += 1
+            talks = [*talks[-11:], number << 24]
+        traffic.append(Call(4.0 * turn, (range(first := talks[turn % len(talks)], first + 160 + turn % 48),), 4))
+    alone, spread = (simulate(CONFIG, Pace(TIMER), traffic, None, Spread(count, "prefix")) for count in (1, 4))
+    assert spread.census.prefill_tokens < 0.6 * alone.census.prefill_tokens
+    assert min(spread.places.count(number) for number in range(4)) > 40
