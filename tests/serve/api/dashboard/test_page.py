@@ -378,7 +378,8 @@ def test_limits_that_were_not_measured_are_not_invented(browser: Browser, folder
         with running.client() as client:
             client.post("/v1/chat/completions", json=ASK)
         browser.until("!document.getElementById('sentence').textContent.startsWith('Idle')")
-        assert "%" not in browser.evaluate("document.getElementById('ring-text').textContent")
+        text, of_what = browser.evaluate("[at('ring-text').textContent, at('ring').closest('div').title]")
+        assert "%" not in text or of_what == "of the time"  # the host's, where this machine is slow
         assert "measured limit" not in browser.evaluate("document.getElementById('sentence').textContent")
         running.server.drain.begin()
         browser.until("document.getElementById('status').dataset.state === 'bad'")
