@@ -1,13 +1,12 @@
 """Figures for people: never in powers of ten."""
 import math
 
+UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
+
 
 def digits(value: float, count: int = 3) -> str:
     """With so many digits that count, and all of those before the point."""
     return f"{value:,.0f}" if value >= 10 ** (count - 1) else f"{value:.{count}g}"
-
-
-UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 
 
 def duration(seconds: float) -> str:

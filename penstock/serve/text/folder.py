@@ -108,7 +108,7 @@ def eos_token_ids(folder: Path) -> tuple[int, ...]:
     for path, values in candidates:
         found = values.get("eos_token_id")
         ids = found if isinstance(found, list) else [found] if found is not None else []
-        if not all(isinstance(token_id, int) and not isinstance(token_id, bool) and token_id >= 0 for token_id in ids):
+        if not all(type(token_id) is int and token_id >= 0 for token_id in ids):
             raise ModelError(f"{path}: eos_token_id is {found!r}, not a token id or a list of them")
         if ids:
             return tuple(ids)

@@ -82,4 +82,3 @@ def moves(old: Figures, new: Figures) -> str:
 def latencies(found: Figures | Observed) -> str:
     named = (("TTFT", found.ttft_s), ("TPOT", found.tpot_s), ("e2e", found.e2e_s))
     return "".join([f", {name} {short(value * 1e3)} ms" for name, value in named if value])
-

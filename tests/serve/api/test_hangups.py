@@ -1,6 +1,8 @@
 import socket
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -48,16 +50,22 @@ def test_a_client_that_has_begun_its_next_request_may_hang_up(server: Running, b
 AHEAD = b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n" * 2200  # more than is read ahead, and little more: the system must hold the rest
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="needs epoll")
-@pytest.mark.parametrize("goes", [True, False])
-def test_a_client_that_has_sent_more_than_is_read_ahead_may_hang_up(server: Running, goes: bool) -> None:
-    """While it does not, it is answered in its turn."""
+@contextmanager
+def sent_ahead(server: Running) -> Iterator[tuple[socket.socket, Any]]:
+    """A connection that waits for an answer and has sent AHEAD, and the server's side of it, which looks out for the hanging up."""
     server.engine.hold.set()
     with send(server, "/v1/completions", {"prompt": "x", "max_tokens": 2}) as connection:
         wait_for(lambda: len(server.engine.active) == 1)
         connection.sendall(AHEAD)
         wait_for(lambda: any(each.lookout is not None for each in server.server.server_state.connections))
-        protocol = next(each for each in server.server.server_state.connections if each.lookout is not None)
+        yield connection, next(each for each in server.server.server_state.connections if each.lookout is not None)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs epoll")
+@pytest.mark.parametrize("goes", [True, False])
+def test_a_client_that_has_sent_more_than_is_read_ahead_may_hang_up(server: Running, goes: bool) -> None:
+    """While it does not, it is answered in its turn."""
+    with sent_ahead(server) as (connection, protocol):
         assert server.client.get("/ping").status_code == 200 and len(server.engine.active) == 1
         if goes:
             connection.close()
@@ -74,12 +82,7 @@ def test_a_client_that_has_sent_more_than_is_read_ahead_may_hang_up(server: Runn
 @pytest.mark.skipif(sys.platform != "linux", reason="needs epoll")
 def test_a_hanging_up_behind_what_was_sent_ahead_is_told_once(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though the connection may live on, until the client has read what it was sent."""
-    server.engine.hold.set()
-    with send(server, "/v1/completions", {"prompt": "x", "max_tokens": 2}) as connection:
-        wait_for(lambda: len(server.engine.active) == 1)
-        connection.sendall(AHEAD)
-        wait_for(lambda: any(each.lookout is not None for each in server.server.server_state.connections))
-        protocol = next(each for each in server.server.server_state.connections if each.lookout is not None)
+    with sent_ahead(server) as (connection, protocol):
         transport, closed = protocol.transport, []
         monkeypatch.setattr(protocol, "transport", SimpleNamespace(close=lambda: closed.append(None)))
         connection.shutdown(socket.SHUT_WR)

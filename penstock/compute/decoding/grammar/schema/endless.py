@@ -117,4 +117,3 @@ def are_endless(texts: Collection[Strings], algebra: Algebra) -> bool:
 def is_free(record: Strings) -> bool:
     """Whether each text that is not whole, or that is, may go on with any character."""
     return not (record.patterns or record.excluded or record.formats) and record.values is None and record.high is None
-
