@@ -57,8 +57,10 @@ class Call:
         """What the client is told beside the answer."""
         return self._desk.unserved.headers(self.requests, self._usual)
 
-    def start(self, at_once: int | None = None) -> None:
-        """`at_once`: no more than so many are in the engine together; what is left follows as there is room, and has arrived then."""
+    def start(self, at_once: int | None = None, patience_s: float = 0.0) -> None:
+        """`at_once`: no more than so many are in the engine together; what is left follows as there is room, and has arrived then.
+        `patience_s`: as the requests'."""
+        self.requests = tuple([replace(request, patience_s=patience_s) for request in self.requests])
         first = self.requests[:at_once]
         streams: list[AsyncIterator[Delta]] = []
         try:

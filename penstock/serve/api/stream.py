@@ -25,6 +25,7 @@ HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 CHARACTERS, CHARACTERS_OF_LOGPROB = 4, 16  # of a token
+PATIENCE_S = 0.02  # that tokens of an answer which is sent whole may wait for others: hearing of each takes 0.1 ms from the next steps
 HOLE = "\0"  # stands for the text that a template is filled with
 
 
@@ -167,7 +168,7 @@ class Content(Protocol):
 
 async def answered(desk: Desk, call: Call, content: Content) -> Response:
     """Starts the call and answers it. Raises RequestError for what is refused before the answer begins."""
-    call.start()
+    call.start(patience_s=0.0 if content.streams else PATIENCE_S)
     if content.streams:
         return EventStream(call, content.events(call), desk.parts.limits.write_s)
     try:

@@ -4,15 +4,15 @@ A step that fails ends every request with the reason; the loop is then dead, say
 An engine whose books are found wrong when it is idle is not healthy either.
 """
 import asyncio
-import contextlib
 import logging
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from penstock.core.errors import OverloadedError, PenstockError, RequestError
 from penstock.serve.engine.engine import Engine
+from penstock.serve.engine.mailbox import Item, Mailbox, Queue, hand_over
 from penstock.serve.engine.requests import Delta, Gauges, Health, Request
 from penstock.serve.engine.watch import Watch
 
@@ -22,16 +22,6 @@ IDLE_S = 0.5  # how often an idle engine shows that it lives
 STOP_S = 60.0  # that `stop` waits for the step in flight
 CHECKED = 65_536  # KV blocks that are checked at most, some 35 ms, for which a request that comes just then waits
 CACHED = 8  # a cached block takes as long to check as so many free ones
-Item = Delta | PenstockError
-
-
-@dataclass(slots=True)
-class Mailbox:
-    """Where one request's deltas go, and on which event loop. `times`, if given, gets the time at which each was handed over."""
-
-    loop: asyncio.AbstractEventLoop
-    queue: "asyncio.Queue[Item]"
-    times: deque[float] | None = None
 
 
 class Loop:
@@ -82,7 +72,7 @@ class Loop:
         num_open = len(self._mailboxes) + self._num_coming
         if num_open >= self._max_open:
             raise OverloadedError(f"{num_open} requests are running or waiting, and at most {self._max_open} may; try again later", 1.0)
-        mailbox = Mailbox(asyncio.get_running_loop(), asyncio.Queue(), times)
+        mailbox = Mailbox(asyncio.get_running_loop(), asyncio.Queue(), times, request.patience_s)
         if request.arrival_s is None:
             request = replace(request, arrival_s=self._engine.clock.now())
         with self._wake:
@@ -233,18 +223,19 @@ class Loop:
 
     def _deliver(self, items: Sequence[tuple[str, Item]]) -> None:
         """Makes one call into each event loop, however many requests there are."""
-        parcels: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Queue[Item], Item]]] = {}
+        parcels: dict[asyncio.AbstractEventLoop, list[tuple[Queue, Item]]] = {}
         now_s = self._engine.clock.now()
         for request_id, item in items:
             mailbox = self._mailboxes.get(request_id)
             if mailbox is None:
                 continue
-            parcel = parcels.get(mailbox.loop)
-            if parcel is None:
-                parcel = parcels[mailbox.loop] = []
-            parcel.append((mailbox.queue, item))
-            if mailbox.times is not None:
-                mailbox.times.append(now_s)
+            for ready in mailbox.ready(item, now_s):
+                parcel = parcels.get(mailbox.loop)
+                if parcel is None:
+                    parcel = parcels[mailbox.loop] = []
+                parcel.append((mailbox.queue, ready))
+                if mailbox.times is not None:
+                    mailbox.times.append(now_s)
             if isinstance(item, PenstockError) or item.done:
                 del self._mailboxes[request_id]
         for loop, parcel in parcels.items():
@@ -269,13 +260,3 @@ class Loop:
                 self._commands.popleft()()
             except BaseException:
                 log.exception("a command could not be obeyed after the end")
-
-
-def hand_over(loop: asyncio.AbstractEventLoop, parcel: "list[tuple[asyncio.Queue[Item], Item]]") -> None:
-    with contextlib.suppress(RuntimeError):  # the event loop is closed
-        loop.call_soon_threadsafe(put_all, parcel)
-
-
-def put_all(parcel: "list[tuple[asyncio.Queue[Item], Item]]") -> None:
-    for queue, item in parcel:
-        queue.put_nowait(item)

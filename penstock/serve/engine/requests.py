@@ -30,6 +30,7 @@ class Request:
     arrival_s: float | None = field(default=None, compare=False)  # on the engine's clock; None: when it is handed over
     wants_embedding: bool = False
     grammar: Compiled | None = None  # of `params.structured_outputs`: it stays compiled while the request lives
+    patience_s: float = field(default=0.0, compare=False)  # that its reader lets tokens wait for later ones, to be given them together
 
     @property
     def has_objectives(self) -> bool:
@@ -83,7 +84,7 @@ class Usage:
 
 @message
 class Delta:
-    """What a step added to choice `index` of a request.
+    """What a step added to choice `index` of a request, or several steps did, where the reader is patient.
 
     `text` may lag behind `token_ids` while a character or a possible stop string is incomplete; it never has to be taken back.
     `prompt_logprobs` comes once, with the first delta of choice 0: one entry per prompt token, None for the first.

@@ -5,6 +5,8 @@ from typing import Protocol
 
 from penstock.core.types import StepPlan
 
+FRESH_TOKENS = 10  # after which the caches hold again what steps need: a prompt, and waiting for it, leave them to others
+
 
 @dataclass(frozen=True, slots=True)
 class DraftLimits:
@@ -27,6 +29,7 @@ class StepLoad:
     num_context_tokens: int  # computed before the step, over all sequences
     is_decode: bool  # every sequence has one token and its drafts, and no draft comes from a grammar
     in_lockstep: bool = False  # without accepted drafts, on average two or more of its sequences will reach their `max_tokens` together
+    is_fresh: bool = False  # one of its answers has just begun: such steps take longer
 
 
 def step_load(plan: StepPlan, has_grammar_drafts: bool = False, max_tokens: Sequence[int | None] = ()) -> StepLoad:
@@ -37,7 +40,8 @@ def step_load(plan: StepPlan, has_grammar_drafts: bool = False, max_tokens: Sequ
     lengths = zip(seqs, max_tokens or [0] * len(seqs), strict=True)
     ends = {most - planned.num_output for planned, most in lengths if most is not None}
     num_ends = len(ends) + list(max_tokens).count(None)  # who may say all that fits ends by himself
-    return StepLoad(len(seqs), num_drafts, num_context_tokens, is_decode, in_lockstep=2 * num_ends <= len(seqs))
+    is_fresh = min([planned.num_output for planned in seqs], default=0) < FRESH_TOKENS
+    return StepLoad(len(seqs), num_drafts, num_context_tokens, is_decode, 2 * num_ends <= len(seqs), is_fresh)
 
 
 class Controller(Protocol):

@@ -19,29 +19,37 @@ MAX_MISSED = 32  # times as long as asking, that what it has missed of known seq
 @dataclass(slots=True)
 class StepCosts:
     """Seconds of steps. A step takes the time of its rows, of its contexts, and of the host. The first two were measured at startup; the
-    third is learned from plain steps, and from steps with drafts how much dearer than all that says drafts really are."""
+    third is learned from plain steps, of fresh ones and of others apart, and from steps with drafts how much dearer than all that says
+    drafts really are."""
 
     curve: Sequence[float]  # [rows + 1]: of a step by its number of rows
     context_s: float  # for each context token of a sequence
     pair_s: float  # for each context token that a row attends to
     draft_s: float = 0.0  # that a draft adds to a step, as measured at startup
-    _units: list[tuple[float, float]] = field(default_factory=list)  # of plain steps, for a sequence: beside the model, of the host
-    _unit_s: float = 0.0  # median of the former; below zero where rows took longer when they were measured
+    _units: dict[bool, list[tuple[float, float]]] = field(default_factory=dict)  # of plain steps that are fresh, and of others, for a
+    # sequence: beside the model, of the host
+    _unit_s: dict[bool, float] = field(default_factory=dict)  # median of the former; below zero where rows took longer when measured
     _host_unit_s: float = 0.0  # median of the latter
     _drafted: tuple[float, float] = (0.0, 0.0)  # that steps with drafts took longer than plain ones, and that they should have
 
     def is_known(self) -> bool:
         return bool(self._units)
 
+    def knows(self, load: StepLoad) -> bool:
+        """Whether a plain step of this load's kind was observed."""
+        return load.is_fresh in self._units
+
     def plain_s(self, load: StepLoad) -> float:
         """A decode step of this load's sequences without drafts."""
         least_s = LEAST_OF_ROWS * self._rows_s(load.num_seqs)
-        return max(self._model_s(load) + self._unit_s * (load.num_seqs + STEP_UNITS), least_s)
+        return max(self._model_s(load) + self._of_kind(load.is_fresh) * (load.num_seqs + STEP_UNITS), least_s)
 
     def observe_plain(self, load: StepLoad, seconds: float, computing_s: float) -> None:
         units = load.num_seqs + STEP_UNITS
-        self._units = [*self._units[-MEDIAN_OF + 1 :], ((seconds - self._model_s(load)) / units, (seconds - computing_s) / units)]
-        self._unit_s, self._host_unit_s = [sorted(each)[len(each) // 2] for each in zip(*self._units, strict=True)]
+        known = self._units.setdefault(load.is_fresh, [])
+        known.append(((seconds - self._model_s(load)) / units, (seconds - computing_s) / units))
+        del known[:-MEDIAN_OF]
+        self._unit_s[load.is_fresh], self._host_unit_s = [sorted(each)[len(each) // 2] for each in zip(*known, strict=True)]
 
     def expected_s(self, load: StepLoad) -> float:
         """What this load's drafts add to its step, as measured at startup."""
@@ -67,6 +75,10 @@ class StepCosts:
         prior_s = COST_PRIOR * self.draft_s
         return max((self._drafted[0] + prior_s) / (self._drafted[1] + prior_s), DEARER[0]) if prior_s > 0 else 1.0
 
+    def _of_kind(self, is_fresh: bool) -> float:
+        """Of the other kind, where none of this was observed."""
+        return self._unit_s.get(is_fresh, self._unit_s.get(not is_fresh, 0.0))
+
     def _rows_s(self, num_rows: float) -> float:
         return self.curve[min(round(num_rows), len(self.curve) - 1)]
 
@@ -87,9 +99,11 @@ class Asking:
     is_reading: bool = False  # of a sequence in this step what it has missed, for drafts in a later one
     _known: set[int] = field(default_factory=set)  # sequences that it has read
     _asks_new: bool = False  # others were asked for in this step
+    _is_guess: bool = False  # `seconds`: from the reading of prompts, and never reached since
     _shares: list[float] = field(default_factory=lambda: [0.0, 0.0])  # mean share of those asked for, with offers: any, sure
     _all_shares: list[float] = field(default_factory=lambda: [0.0, 0.0])  # the same of all sequences, also those that rest
     _asked_at: int = 0  # step
+    _asked_about: int = 0  # sequences, in that step
 
     @property
     def was_asked(self) -> bool:
@@ -134,18 +148,23 @@ class Asking:
             num_able = self.num_asked if is_probe else max(self.num_asked, num_seqs)
             for shares, count in ((self._shares, self.num_asked), (self._all_shares, num_able)):
                 shares[sure] += weight * (self.num_offered / count - shares[sure])
-            self._asked_at = step
+            repeats = step == self._asked_at + 1 and self.num_asked <= self._asked_about and not self._asks_new
+            self._asked_at, self._asked_about = step, self.num_asked
             usual_s = min(seconds, (1 + MAX_MISSED) * (self.seconds or seconds))
             self.more_s = max((seconds if self._asks_new else usual_s) - self.seconds, 0.0)
             if self.is_reading:  # which is not what asking usually takes
                 return
-            seconds = usual_s if self.seconds or not self._asks_new else usual_s / (1 + MAX_MISSED)  # at first it reads whole prompts
-            self.seconds = low_mean(self.seconds, seconds)
+            seconds = usual_s
+            if self._asks_new and not self.seconds:  # it reads whole prompts
+                self._is_guess, seconds = True, usual_s / (1 + MAX_MISSED)
+            self._is_guess &= seconds >= self.seconds
+            rise = FALL_RATE if self._is_guess and repeats else RISE_RATE
+            self.seconds = low_mean(self.seconds, seconds, rise)
             if self.num_offered and 2 * self.num_asked >= num_seqs:  # so that what is common is shared, as it is while drafts are made
                 each_s = seconds / self.num_asked
-                self.each_s = low_mean(self.each_s or each_s, each_s)
+                self.each_s = low_mean(self.each_s or each_s, each_s, rise)
 
 
-def low_mean(mean: float, newest: float) -> float:
+def low_mean(mean: float, newest: float, rise: float) -> float:
     """A running mean that leans to the lowest values."""
-    return mean + (FALL_RATE if newest < mean else RISE_RATE) * (newest - mean)
+    return mean + (FALL_RATE if newest < mean else rise) * (newest - mean)

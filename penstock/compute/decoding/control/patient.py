@@ -22,7 +22,7 @@ its tokens. What it took longer is spent from a budget of MAX_LOSS_SHARE of the 
 no drafts. Where the proposer had to be shown much that it had missed, drafts may repay that bit by bit, until the sequence ends.
 """
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, inf
 
 from penstock.compute.decoding.control.budget import MAX_LOSS_SHARE, SAVED_LOSS_STEPS, SAVED_SHOW_STEPS, WON_STEPS, Budget
@@ -163,7 +163,9 @@ class Patient:
                 self._pause()
         elif self._is_settled:  # others find cold caches
             self._costs.observe_plain(load, seconds, self._computing_s)
-            self._sample_due, self._sample_period = self._step + self._sample_period, min(2 * self._sample_period, SAMPLE_PERIOD[1])
+            period, was_due = self._sample_period, self._samples()
+            self._sample_due = self._step + period
+            self._sample_period = min(2 * period, SAMPLE_PERIOD[1]) if was_due else period
             plain_s = self._costs.plain_s(load)
             self._losses.earn_from(plain_s, SAVED_LOSS_STEPS, WON_STEPS, MAX_OWED_STEPS, MAX_LENT_STEPS)
             self._showing.earn_from(plain_s, SAVED_SHOW_STEPS)
@@ -216,7 +218,8 @@ class Patient:
 
     def _samples(self) -> bool:
         """Whether the next step is to be a plain one that is observed."""
-        return self._step >= self._sample_due
+        load = self._load
+        return self._step >= self._sample_due or load is not None and load.is_decode and not self._costs.knows(load)
 
     def _may_probe(self) -> bool:
         """Whether drafts would pay if all came true and were no dearer than the model says, though by what is known they do not."""
@@ -334,7 +337,7 @@ class Patient:
 
     def _set_price(self, load: StepLoad, count: int, num_other_rows: int) -> None:
         """For steps of `count` sequences and so many rows of others."""
-        self._priced = count, self._step
+        self._priced, load = (count, self._step), replace(load, is_fresh=False)  # it holds for longer than that
         drafted = max(1.0, self._asking.share_of_all(self._sure) * count)  # sequences with drafts
         dearer = self._costs.set_drafts(load, count + num_other_rows, drafted, self.max_drafts)
         tokens_per_s, ask_s = load.num_seqs / self._costs.plain_s(load), self._asking.each_s / self.max_drafts

@@ -42,7 +42,7 @@ class SimulatedEngine:
         self.context = 0.0  # tokens of each sequence
         self.controller = Patient(fixed + row * np.arange(1000), MAX_DRAFTS, context, pair)
         self.skip = Skip(self.controller)
-        self.in_lockstep = False
+        self.in_lockstep = self.is_fresh = False
         self.now = 0.0
         self.random = random.Random(0)
         self.drafts = dict.fromkeys(acceptance, 0)  # of the next step, by sequence
@@ -62,7 +62,7 @@ class SimulatedEngine:
             self.skip.left -= 1
         else:
             self.skip.end()
-            load = StepLoad(count, drafted, int(self.context * count), True, self.in_lockstep)
+            load = StepLoad(count, drafted, int(self.context * count), True, self.in_lockstep, self.is_fresh)
             self.controller.begin_step(self.now, load)
         row = self.row + self.pair_s * self.context
         same = self.host + self.fixed + self.context_s * self.context * count

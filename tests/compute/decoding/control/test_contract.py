@@ -1,7 +1,7 @@
 """What the controller is told of a step."""
 import pytest
 
-from penstock.compute.decoding.control.contract import step_load
+from penstock.compute.decoding.control.contract import FRESH_TOKENS, step_load
 from penstock.core.types import PlannedSeq, StepPlan
 
 
@@ -31,6 +31,10 @@ def test_prompts_that_are_computed_together_are_in_lockstep():
     prompts = tuple([PlannedSeq(i, 0, (1, 2, 3, 4), (i,), True, 4, 0) for i in range(4)])
     load = step_load(StepPlan(0, prompts))
     assert not load.is_decode and load.in_lockstep
+
+
+def test_steps_are_fresh_while_one_of_their_answers_is():
+    assert [step_load(decoding(*num)).is_fresh for num in ((1, 90), (FRESH_TOKENS - 1,), (FRESH_TOKENS, 90))] == [True, True, False]
 
 
 @pytest.mark.parametrize("max_tokens,expected", [

@@ -1,5 +1,6 @@
 """What drafts are taken to cost, from what steps took."""
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -43,6 +44,22 @@ def test_noise_does_not_make_drafts_dearer() -> None:
     assert sum(dearer) / len(dearer) == pytest.approx(1.0, abs=0.15)
 
 
+def test_fresh_steps_are_compared_with_fresh_ones() -> None:
+    found, fresh = costs(1e-4), replace(load(0), is_fresh=True)
+    assert not found.knows(fresh) and found.plain_s(fresh) == found.plain_s(load(0))
+    for _ in range(5):
+        found.observe_plain(fresh, 9e-4, 6e-4)
+    assert found.knows(fresh) and found.plain_s(fresh) == pytest.approx(9e-4)
+    assert found.plain_s(load(0)) == pytest.approx(8 * ROW_S + 1e-4)
+
+
+def test_what_asking_takes_is_soon_known_though_the_first_question_made_the_proposer_read_prompts() -> None:
+    found = Asking()
+    for step in range(20):
+        ask(found, step, [4], num_seqs=1, seconds=1e-3 if step == 0 else 3e-4)
+    assert found.seconds > 2.9e-4 and found.each_s > 2.9e-4
+
+
 def test_sequences_that_rest_count_among_those_without_offers_and_a_probe_says_nothing_of_them() -> None:
     found = Asking()
     for step in range(2000):
@@ -53,8 +70,8 @@ def test_sequences_that_rest_count_among_those_without_offers_and_a_probe_says_n
     assert found.share_of_all(True) > 1 / 8
 
 
-def ask(asking: Asking, step: int, offers: list[int], num_seqs: int, is_probe: bool = False) -> None:
+def ask(asking: Asking, step: int, offers: list[int], num_seqs: int, is_probe: bool = False, seconds: float = 1e-5) -> None:
     asking.begin_step()
     for seq_id, num_drafts in enumerate(offers):
         asking.record(seq_id, num_drafts)
-    asking.end_step(step, True, 1e-5, num_seqs, is_probe)
+    asking.end_step(step, True, seconds, num_seqs, is_probe)

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.compute.decoding.control.budget import MAX_LOSS_SHARE
 from penstock.compute.decoding.control.contract import DraftLimits, StepLoad
-from penstock.compute.decoding.control.patient import SHOW_SHARE, Patient
+from penstock.compute.decoding.control.patient import SAMPLE_PERIOD, SHOW_SHARE, Patient
 from penstock.compute.decoding.control.skip import Skip
 from tests.compute.decoding.control.engine import MAX_DRAFTS, Overridden, SimulatedEngine
 
@@ -237,6 +237,28 @@ def test_the_first_step_after_a_prompt_does_not_say_what_plain_steps_take() -> N
         now += seconds
         found.end_step(now, 0.0, 0.0)
     assert found._costs.plain_s(StepLoad(2, 0, 0, True)) == pytest.approx(1e-4)
+
+
+@pytest.mark.parametrize(("right", "least"), [(0.45, 0.95), (0.8, 1.5)])  # where the first steps count for all, 0.80 and 1.74
+def test_drafts_are_soon_judged_by_steps_that_are_not_fresh(right: float, least: float) -> None:
+    """Of each answer of 100, the first ten steps take three times as long."""
+    engine = SimulatedEngine(2e-4, 5e-6, {0: right}, propose=3e-4, host=5e-5)
+    usual = engine.fixed
+    for step in range(400):
+        engine.is_fresh = step % 100 < 10
+        engine.fixed = 3 * usual if engine.is_fresh else usual
+        engine.step()
+    assert engine.drafted_steps > 0 and engine.plain_s > least * engine.now
+
+
+def test_plain_steps_are_observed_often_at_first() -> None:
+    """Those that came before drafts could are no reason to wait longer."""
+    found, now = Patient([1e-4] * 100, 8), 0.0
+    for _ in range(5):
+        found.begin_step(now, StepLoad(1, 0, 0, True))
+        now += 1e-4
+        found.end_step(now, 0.0, 1e-4)
+    assert found._sample_period == SAMPLE_PERIOD[0] and found._sample_due <= 5 + SAMPLE_PERIOD[0]
 
 
 @pytest.mark.parametrize(("right", "least"), [(0.95, 1.8), (0.5, 0.97), (0.0, 0.97)])
