@@ -5,6 +5,7 @@ Exit status: 0 done, 1 failed, 2 wrong usage (core/errors.py tells them apart), 
 PENSTOCK_DEBUG=1 adds the traceback.
 """
 import atexit
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -27,6 +28,9 @@ COMMANDS = {  # name -> "module:function", in the order of the help
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Runs the command line and ends the process."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started it
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - it stays open as long as the process
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that lacks a character is no reason to stop

@@ -13,7 +13,7 @@ from penstock.cli.prompt import as_text
 from penstock.cli.sampling import SamplingOptions, check, params_from, told_by_flags
 from penstock.core.config import EngineConfig
 from penstock.core.drafting import Drafting
-from penstock.core.errors import PenstockError
+from penstock.core.errors import PenstockError, UsageError
 
 COMMANDS = "/quit ends, /reset forgets the conversation, /system TEXT sets the system message"
 ADVICE = "start with --chat-template FILE, or give a prompt to `penstock generate`"
@@ -114,7 +114,7 @@ def lines(by_hand: bool) -> Iterator[str]:
 
 
 def obey(line: str, talk: Conversation) -> bool:
-    """Does what a line that begins with a slash says; False ends the conversation. Raises PenstockError on any other word."""
+    """Does what a line that begins with a slash says; False ends the conversation. Raises UsageError on any other word."""
     name, _, rest = line.partition(" ")
     if name == "/quit":
         return False
@@ -123,7 +123,7 @@ def obey(line: str, talk: Conversation) -> bool:
     elif name == "/system" and rest.strip():
         talk.system = rest.strip()
     else:
-        raise PenstockError(f"{line!r} is not a command: {COMMANDS}")
+        raise UsageError(f"{line!r} is not a command: {COMMANDS}")
     return True
 
 

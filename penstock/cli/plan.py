@@ -26,7 +26,7 @@ class PlanOptions:
     slo: str | None = option(None, "Latency to meet, as ttft=200ms,tpot=50ms,e2e=10s")
     quant: tuple[str, ...] = option(
         (), "Weight format, as name:key=value,..., or stored (a quantized checkpoint's); repeatable; or all", choices=QUANTS)
-    kv_dtype: tuple[str, ...] = option((), "KV format: auto, float16, bfloat16, fp8, int8, int4; may be given several times; or all")
+    kv_dtype: tuple[str, ...] = option((), "KV format: auto, float32, float16, bfloat16, fp8, int8, int4; repeatable; or all")
     dtype: str = option("auto", "Type of everything not quantized: auto (the checkpoint's), float32, bfloat16, float16")
     tensor_parallel: str | None = option(None, "Devices to split each layer over: a number, or some with commas; default: all that fit")
     pipeline_parallel: str | None = option(None, "Stages to split the layers into: a number, or some with commas; default: all that fit")

@@ -18,12 +18,14 @@ HELP = "A folder in Hugging Face layout, a GGUF file, a hub name, or a bundled m
 class TrainHeadsOptions:
     model: str = option("brook", HELP)
     kind: str | None = option(None, "What to train, as name:key=value,...")
-    text: tuple[str, ...] = option((), "A file or folder of text (.txt, .md, .jsonl) like what the model will be given; may be repeated")
+    text: tuple[str, ...] = option(
+        (), "A file or folder of text (.txt, .md, .jsonl) like what the model will be given; may be given several times")
     held_out: tuple[str, ...] = option((), "Held-out text to measure on, likewise; default: the last 5 to 10 % of each document of --text")
     begin: str | None = option(None, "Folder with heads of this kind to continue training; default: start with new ones")
     out: str | None = option(None, "Folder to write the file <kind>.safetensors to")
     minutes: float | None = option(None, "Most minutes that the command may take; default: 30, or no limit with --steps")
-    steps: int | None = option(None, "Train for this many batches of some 2,000 tokens; repeatable; with --minutes, whichever ends first")
+    steps: int | None = option(
+        None, "Train for this many batches of some 2,000 tokens, so that a run is reproducible; with --minutes, whichever ends first")
     seed: int = option(0, "Seed for the initial weights and the choice of text")
     threads: int | None = option(None, "CPU threads; default: all")
     json: bool = option(False, "Print one JSON object as the last line")

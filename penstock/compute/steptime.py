@@ -16,7 +16,7 @@ from penstock.compute.ops import KINDS, numel
 from penstock.compute.price import Storage
 from penstock.compute.program import Op, Program
 from penstock.compute.quant.codes import Coding
-from penstock.core.catalogue.part import Part
+from penstock.core.catalogue.part import ATTENTION, EXPERTS, PRODUCT, UNPACKED_EXPERTS, Part
 from penstock.core.message import message
 from penstock.core.work import StepWork
 
@@ -31,6 +31,7 @@ KERNELS: Mapping[str, float] = {
     "latent_write": 1, "latent_attention": 8,
 }
 SILENT = frozenset(kind for kind, count in KERNELS.items() if not count)  # their bytes are moved by a neighbour
+TIMED = {"linear": PRODUCT, "attention": ATTENTION, "moe_experts": EXPERTS}  # what `Part.kernels` calls those that it may count itself
 # By the type that codes are multiplied in, where rows are made to fit.
 ROUNDED = {name: f":activations={name}" for name in ("int8", "fp8", "fp4")}
 # Types to which a kernel of its own makes rows fit, group by group, where a matrix has scales by groups: its products take 2 to 3 us more
@@ -257,8 +258,19 @@ class Roofline:
                     yield group
 
     def _rounds(self, op: Op) -> bool:
+        """Rows that experts are to multiply are rounded by a kernel whatever their scales are for: they are sorted there as well."""
         weight = op.weights[0] if op.kind in ("linear", "moe_experts") else ""
-        return weight in self._numbers.coded and self._numbers.rounds(weight, self._part.computes(self._numbers.product(weight)))
+        if weight not in self._numbers.coded:
+            return False
+        computed = self._part.computes(self._numbers.product(weight))
+        return op.kind == "moe_experts" and computed in GROUPWISE or self._numbers.rounds(weight, computed)
+
+    def _kernels(self, op: Op) -> float:
+        """Of an op, in kernels of `op_latency` each: as they were timed on this part, or as many as engines make of it."""
+        kind = TIMED.get(op.kind, "")
+        if kind == EXPERTS and self._unpacked(op.weights[0]) is not None and UNPACKED_EXPERTS in self._part.kernels:
+            kind = UNPACKED_EXPERTS
+        return self._part.kernels.get(kind, KERNELS[op.kind])
 
     def _rounding(self, op: Op) -> Iterator[_Group]:
         """Of its rows, and of what experts make of them before their second product: what is read once more, as codes are written and read
@@ -279,7 +291,7 @@ class Roofline:
         of_logits = bool(op.inputs) and program.buffers[op.inputs[0]][0] == "L"
         one = StepWork((), num_logits=1) if of_logits else StepWork(((1, 1),))
         bandwidth = part.memory_bandwidth * part.efficiency.memory
-        group = _Group(of_logits, layered=not of_logits and op.kind not in ("embed", "gather"), kernels=KERNELS[op.kind])
+        group = _Group(of_logits, layered=not of_logits and op.kind not in ("embed", "gather"), kernels=self._kernels(op))
         self._reads_weights(op, group, share / bandwidth)
         if op.kind not in SILENT:
             group.act_row_s = self._moved(op, one, share) / bandwidth
@@ -311,7 +323,7 @@ class Roofline:
             self._multiplies(name, group)
             yield group
         yield _Group(False, layered=True, kernels=1, act_row_s=active * 3 * inner * share * value_s)
-        yield _Group(False, layered=True, kernels=KERNELS[op.kind] - 3, act_row_s=2 * (1 + active) * hidden * value_s)  # sorted, summed
+        yield _Group(False, layered=True, kernels=self._kernels(op) - 3, act_row_s=2 * (1 + active) * hidden * value_s)  # sorted, summed
 
     def _multiplies(self, weight: str, group: _Group) -> None:
         """Sets what `Efficiency` tells the shares of a matrix by; nothing for what is none, and where none are known. Codes in a format

@@ -1,1 +1,1 @@
-"""From text to text: tokenizing, the loop, HTTP, many machines. `engine/build.py` is the only wiring."""
+"""From text to text: tokenizing, the loop, HTTP. `engine/build.py` is the only wiring."""

@@ -10,6 +10,7 @@ import penstock
 from penstock.core.config import EngineConfig, ServerConfig
 from penstock.core.errors import ModelError
 from penstock.serve.api.dashboard.feed import Feed, Subject
+from penstock.serve.api.limits import check_texts
 from penstock.serve.api.metrics import Metrics
 from penstock.serve.api.parts import Parts
 from penstock.serve.api.requestlog import base_url
@@ -30,6 +31,7 @@ PRIVATE = ("api_key", "scorer_url", "otlp_endpoint")  # URLs may have a password
 
 def serve(engine: EngineConfig, server: ServerConfig, say: Say, progress: Callable[[int, int], None] | None = None) -> None:
     """Serves until SIGTERM or SIGINT. `say` is given lines for people. Raises PenstockError before anything is served."""
+    check_texts(server)
     parsers(server)
     if server.chat_template is not None:
         check_file(Path(server.chat_template))

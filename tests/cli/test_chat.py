@@ -68,6 +68,12 @@ def test_chat_through_a_pipe_fails_when_an_answer_does(penstock: Any, called: An
     assert penstock(["chat"]) == (2, "", "error: 2000 tokens do not fit in 1024\n")
 
 
+def test_chat_through_a_pipe_ends_at_a_command_that_there_is_not(penstock: Any, called: Any, pipe: Any) -> None:
+    pipe(b"/nonsense\nHello\n")
+    status, out, err = penstock(["chat"])
+    assert (status, out) == (2, "") and "'/nonsense' is not a command: /quit" in err
+
+
 def test_chat_by_hand_goes_on_after_an_error(penstock: Any, called: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     typed = iter(["/nonsense", "Hello", "/quit"])
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))

@@ -137,3 +137,7 @@ def test_ctrl_c_while_python_ends_changes_nothing() -> None:
     code = f"{late}; from penstock.cli import main; main(['--version'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"penstock {__version__}\n", "")
+
+
+def test_a_closed_output_changes_nothing() -> None:
+    assert subprocess.run(["sh", "-c", f"exec {sys.executable} -m penstock info >&- 2>&-"]).returncode == 0

@@ -43,11 +43,13 @@ def test_help_shows_every_option(penstock: Any, command: str, kinds: tuple[type,
 
 def test_help_lists_the_plugins(penstock: Any) -> None:
     _, out, _ = penstock(["serve", "--help"])
-    known = {option.name: option for kind in (PlanOptions, EngineConfig, TrainHeadsOptions, BenchOptions) for option in options_of(kind)}
+    known = {option.name: option for kind in (PlanOptions, EngineConfig, ServerConfig, TrainHeadsOptions, BenchOptions)
+             for option in options_of(kind)}
     for name in TABLES:
         option = known[name]
         assert ": " in option.help and (option.default is None or option.default in option.help)
-    assert "lru, lfu, slru" in " ".join(out.split())
+    shown = " ".join(out.split())
+    assert "lru, lfu, slru" in shown and "llama3_json, mistral, pythonic" in shown and "think, harmony, mistral" in shown
 
 
 def test_help_lists_the_options_of_the_plugins(penstock: Any) -> None:

@@ -2,6 +2,7 @@
 import dataclasses
 import json
 import math
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -33,6 +34,13 @@ def test_help_lists_the_weight_formats_of_plans_and_not_those_of_engines(penstoc
 
 def test_without_a_model_the_plan_is_for_the_bundled_one(penstock: Any) -> None:
     assert json.loads(penstock("plan --hardware l4 --batch 1 --max-devices 1 --json".split())[1])["model"] == "brook"
+
+
+def test_the_page_names_every_field_of_the_object(penstock: Any) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "plan.md").read_text(encoding="utf-8")
+    (listed,) = re.findall(r"^`--json` has everything: .*?^$", page, re.MULTILINE | re.DOTALL)
+    told = json.loads(penstock("plan --hardware l4 --batch 1 --max-devices 1 --json".split())[1])
+    assert {*told, *told["configurations"][0]} <= {*re.findall(r"[a-z0-9_]+", listed)}
 
 
 def test_json_is_one_object_on_the_last_line(penstock: Any) -> None:

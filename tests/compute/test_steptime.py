@@ -343,10 +343,24 @@ def test_rows_are_rounded_group_by_group_once_for_all_that_multiply_them() -> No
 
 
 def test_experts_have_their_rows_rounded_before_either_product() -> None:
+    """Whatever their scales are for; not where codes are unpacked."""
     program = build(spec(ExpertsSpec(8, 2, 256, True)), FAMILY.names)
     plain = numbers(program, 8, "fp8")
     experts = [op for op in program.ops if op.kind == "moe_experts"]
     by_group = dataclasses.replace(plain, grouped=frozenset(name for op in experts for name in op.weights))
-    more, less = (Roofline(program, each, ROUNDING).told(DECODE) for each in (by_group, plain))
-    assert more.kernels - less.kernels == pytest.approx(2 * len(experts) * 1e-3)
-    assert more.activations - less.activations == pytest.approx(len(experts) * (512 + 2 * 256) * 3 * 2 / 1e12)
+    told = Roofline(program, plain, ROUNDING).told(DECODE)
+    unpacked = Roofline(program, plain, dataclasses.replace(ROUNDING, ops=RATES)).told(DECODE)
+    assert told.kernels - unpacked.kernels == pytest.approx(2 * len(experts) * 1e-3)
+    assert told.activations - unpacked.activations == pytest.approx(len(experts) * (512 + 2 * 256) * 3 * 2 / 1e12)
+    assert Roofline(program, by_group, ROUNDING).told(DECODE) == told
+
+
+def test_a_part_counts_the_kernels_that_were_timed_on_it() -> None:
+    """Of a layer four products, attention and five more; the logits are a product as well."""
+    slow = dataclasses.replace(PART, op_latency=1e-3)
+    timed = dataclasses.replace(slow, kernels={"product": 2.0, "attention": 5.0})
+    assert timer(timed).told(DECODE).kernels - timer(slow).told(DECODE).kernels == pytest.approx(1e-3 * (4 * (4 + 4) + 1))
+    made, sorting = spec(ExpertsSpec(8, 2, 256, True)), dataclasses.replace(slow, kernels={"experts": 7.0, "unpacked_experts": 12.0})
+    more = {bits: timer(sorting, made=made, bits=bits).told(DECODE).kernels - timer(slow, made=made, bits=bits).told(DECODE).kernels
+            for bits in (None, 4)}
+    assert more == pytest.approx({None: 4 * 2e-3, 4: 4 * 7e-3})

@@ -1,4 +1,5 @@
 """Parts and links: all files are whole, figures can be replaced, and a user's folder goes first."""
+import math
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -181,6 +182,34 @@ def test_no_message_has_the_latency_of_small_ones_and_the_bandwidth_of_large_one
     assert link.all_reduce_seconds(2000, 4) == pytest.approx(10 + 6 * 2 + 3000 / 50)
 
 
+@pytest.mark.parametrize(("told", "said"), [
+    ("kernels = 3", "kernels must be a table, not 3"), ("[kernels]\nnorms = 2", "says kernels.norms, which a part does not have"),
+    ("[kernels]\nattention = 0", "kernels.attention must be a number above 0, not 0")])
+def test_kernels_that_nobody_timed_are_refused(tmp_path: Path, told: str, said: str) -> None:
+    (tmp_path / "mine.toml").write_text(f'like = "m3-max"\n{told}\n')
+    with pytest.raises(UsageError, match=said):
+        Catalogue(tmp_path).part("mine")
+
+
+def test_a_part_may_tell_how_many_kernels_an_op_takes() -> None:
+    assert CATALOGUE.part("h100-sxm", {"kernels.attention": "2"}).kernels["attention"] == 2
+    assert CATALOGUE.part("h200-sxm").kernels == CATALOGUE.part("h100-sxm").kernels != {} and CATALOGUE.part("m3-max").kernels == {}
+
+
+def test_a_small_sum_is_made_at_once_where_devices_read_each_other() -> None:
+    link = replace(WIRE, direct_latency=0.5, direct_efficiency=0.4)
+    assert link.all_reduce_seconds(10, 4) == pytest.approx(0.5 + 3 * 10 / 40)
+    assert link.all_reduce_seconds(1000, 4) == WIRE.all_reduce_seconds(1000, 4) and link.gather_seconds(10, 4) == WIRE.gather_seconds(10, 4)
+
+
+@pytest.mark.parametrize(("name", "ranks", "kib", "us"), [
+    ("nvlink-3", 2, 16, 5.3), ("nvlink-3", 8, 16, 7.2), ("nvlink-3", 8, 256, 16.9), ("nvlink-3", 4, 128, 7.6), ("nvlink-4", 2, 16, 3.3),
+    ("nvlink-4", 8, 16, 4.2), ("nvlink-4", 8, 256, 10.1), ("nvlink-4", 4, 512, 9.2), ("nvlink-5", 8, 16, 6.4), ("nvlink-5", 4, 128, 6.5)])
+def test_small_sums_take_as_long_as_the_kernels_of_engines(name: str, ranks: int, kib: int, us: float) -> None:
+    """Mean of three: ai-dynamo/aiconfigurator at 095f58a51c, custom_allreduce_perf, of which the figures of links are. Within 30 %."""
+    assert CATALOGUE.link(name).all_reduce_seconds(kib << 10, ranks) * 1e6 == pytest.approx(us, rel=0.3)
+
+
 def test_links_of_sockets_are_of_one_direction_as_all_are() -> None:
     """Four of each: 16 GT/s of 2 bytes, and x16 at 32 Gbit/s, as a wire between MI300X is."""
     upi, xgmi, wires = (CATALOGUE.link(name) for name in ("upi", "xgmi-3", "infinity-fabric-3"))
@@ -204,6 +233,9 @@ def test_a_link_need_not_tell_protocols_or_wires(tmp_path: Path) -> None:
     (tmp_path / "links" / "mine.toml").write_text(FOUR)
     told = Catalogue(tmp_path).link("mine")
     assert (told.small_efficiency, told.bulk_base_latency, told.bulk_hop_latency, told.peers) == (0.5, 1e-6, 2e-6, 1)
+    assert (told.direct_latency, told.direct_efficiency) == (math.inf, 0.5)
+    direct = Catalogue(tmp_path).part("l4", {"link": "mine", "link.direct_latency": "1e-7"}).link
+    assert direct.all_reduce_seconds(10, 2) == pytest.approx(1e-7 + 10 / 0.5e9)
     changed = Catalogue(tmp_path).part("l4", {"link": "mine", "link.hop_latency": "3e-6", "link.peers": "3"}).link
     assert changed.hop_latency == changed.bulk_hop_latency == 3e-6 and changed.peers == 3
     apart = Catalogue(tmp_path).part("l4", {"link": "mine", "link.bulk_hop_latency": "9e-6", "link.hop_latency": "3e-6"}).link

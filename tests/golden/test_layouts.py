@@ -1,4 +1,5 @@
 """Other forms in which transformers, and others, write the same model."""
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -32,18 +33,48 @@ def test_experts_one_by_one_or_fused(tmp_path: Path, name: str, published: bool)
     check(folder, logits(theirs, IDS))
 
 
+TOWER = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28, "patch_size": 14}
+AXES = {"rope_type": "default", "rope_theta": 5e4, "mrope_section": [2, 3, 3]}
+IMAGE_TEXT: dict[str, dict[str, Any]] = {  # by transformers' config class
+    "Gemma3Config": {"text_config": {**SIZE, **GEMMA, "num_hidden_layers": 7}, "vision_config": TOWER, "mm_tokens_per_image": 1},
+    "Mistral3Config": {"text_config": {**SIZE, "model_type": "mistral", "sliding_window": 16}, "vision_config": {
+        **TOWER, "model_type": "pixtral", "head_dim": 16}, "tie_word_embeddings": False},
+    "Qwen2VLConfig": {"text_config": {**SIZE, "rope_parameters": AXES, "tie_word_embeddings": True}, "vision_config": {
+        "depth": 1, "embed_dim": 32, "hidden_size": 64, "num_heads": 2, "mlp_ratio": 2}},
+    "Qwen2_5_VLConfig": {"text_config": {**SIZE, "rope_parameters": AXES}, "vision_config": {
+        "depth": 1, "hidden_size": 64, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": 64, "fullatt_block_indexes": [0]}},
+    "Qwen3VLConfig": {
+        "text_config": {**SIZE, "head_dim": 16, "rope_parameters": {**AXES, "mrope_interleaved": True}}, "vision_config": {
+            "depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": 64, "num_position_embeddings": 16,
+            "deepstack_visual_indexes": [0]}, "tie_word_embeddings": True},
+}
+
+
+def image_text(name: str) -> Any:
+    return make(getattr(transformers, name)(**copy.deepcopy(IMAGE_TEXT[name])), "AutoModelForImageTextToText")
+
+
+@pytest.mark.parametrize("name", IMAGE_TEXT)
 @pytest.mark.parametrize("published", [True, False])
 def test_the_language_model_of_an_image_and_text_checkpoint(
-        tmp_path: Path, published: bool, caplog: pytest.LogCaptureFixture) -> None:
-    vision = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28,
-              "patch_size": 14}
-    text = transformers.Gemma3TextConfig(**{**SIZE, **GEMMA, "num_hidden_layers": 7})
-    theirs = make(transformers.Gemma3Config(text_config=text, vision_config=vision, mm_tokens_per_image=1), "AutoModelForImageTextToText")
+        tmp_path: Path, name: str, published: bool, caplog: pytest.LogCaptureFixture) -> None:
+    theirs = image_text(name)
     folder = save(theirs, tmp_path, save_original_format=published)
-    assert json.loads((folder / "config.json").read_text())["architectures"] == ["Gemma3ForConditionalGeneration"]
+    assert "ConditionalGeneration" in json.loads((folder / "config.json").read_text())["architectures"][0]
     check(folder, logits(theirs, IDS))
     unused = next(message for message in caplog.messages if "not used" in message)
-    assert "vision_tower" in unused and "language_model." not in unused
+    assert "vis" in unused and "language_model." not in unused
+
+
+def test_an_image_and_text_config_in_one_object(tmp_path: Path) -> None:
+    """As Qwen2-VL and Qwen2.5-VL are published."""
+    theirs = image_text("Qwen2_5_VLConfig")
+    folder = save(theirs, tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    text = config.pop("text_config")
+    scaling = {"type": "mrope", "mrope_section": text.pop("rope_parameters")["mrope_section"]}
+    (folder / "config.json").write_text(json.dumps({**text, **config, "rope_theta": AXES["rope_theta"], "rope_scaling": scaling}))
+    check(folder, logits(theirs, IDS))
 
 
 def test_a_base_model_without_its_prefix(tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ VARIANTS: dict[str, Variant] = {
     "llama-dynamic": ("LlamaConfig", {"max_position_embeddings": 64, "rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}),
     "llama-yarn": ("LlamaConfig", {"rope_parameters": YARN}),
     "llama-yarn-mscale": ("LlamaConfig", {"rope_parameters": {**YARN, "mscale": 0.7, "mscale_all_dim": 1.4, "truncate": False}}),
+    "seed-oss": ("SeedOssConfig", {"head_dim": 24, "attention_out_bias": True}),
+    "seed-oss-plain": ("SeedOssConfig", {"head_dim": 16, "attention_bias": False, "mlp_bias": True, "tie_word_embeddings": True}),
     "mistral-window": ("MistralConfig", {"sliding_window": 16}),
     "mistral-null-window": ("MistralConfig", {"sliding_window": None, "head_dim": 32}),
     "mistral-yarn": ("MistralConfig", {"sliding_window": 100, "rope_parameters": YARN}),

@@ -1,4 +1,5 @@
 """How a server starts: what is looked at before it serves, and what it is made of then."""
+from dataclasses import fields
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -48,6 +49,14 @@ def test_chat_templates_are_compiled_before_anybody_asks(folder: Path, monkeypat
     (tmp_path / "given.jinja").write_text("{{ bos_token }}given")
     parts, _ = started(folder, monkeypatch, chat_template=str(tmp_path / "given.jinja"))
     assert "compiled" in vars(parts.chat_template) and parts.chat_template.render([]) == "<|begin|>given"
+
+
+@pytest.mark.parametrize("option", sorted(each.name for each in fields(ServerConfig) if "str" in str(each.type)))
+def test_an_empty_value_is_refused_before_the_model_is_loaded(
+        option: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "build", None)
+    with pytest.raises(UsageError, match=f"^--{option.replace('_', '-')} is empty: give it a value, or leave it out$"):
+        started(folder, monkeypatch, **{option: ("",) if option == "scorer_url" else ""})
 
 
 @pytest.mark.parametrize(("source", "says"), [("a\n{% if %}", "is not jinja at line 2"), (None, "cannot be read: No such file")])

@@ -14,19 +14,20 @@ log = logging.getLogger("penstock.models")
 # Fields that change what is computed, with the values that change nothing. A family that knows one reads it; any other is refused.
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "add_cross_attention": (None, False), "attention_bias": (None, False), "attn_logit_softcapping": (None,),
-    "final_logit_softcapping": (None,), "is_encoder_decoder": (None, False), "layer_types": (None,), "logit_scale": (None, 1, 1.0),
-    "long_mscale": (None, 1, 1.0), "mlp_bias": (None, False), "mrope_section": (None,), "num_kv_shared_layers": (None, 0),
-    "partial_rotary_factor": (None, 1, 1.0), "qk_layernorm": (None, False), "qkv_bias": (None, False), "rope_interleave": (None, False),
+    "final_logit_softcapping": (None,), "full_attention": (None,), "is_causal": (None, True), "is_encoder_decoder": (None, False),
+    "layer_types": (None,), "llama_4_scaling_beta": (None, 0, 0.0), "logit_scale": (None, 1, 1.0), "long_mscale": (None, 1, 1.0),
+    "mlp_bias": (None, False), "mrope_section": (None,), "num_kv_shared_layers": (None, 0), "partial_rotary_factor": (None, 1, 1.0),
+    "per_layer_config": (None, {}), "qk_layernorm": (None, False), "qkv_bias": (None, False), "rope_interleave": (None, False),
     "rope_interleaved": (None, False), "rope_parameters": (None,), "rope_scaling": (None,), "short_mscale": (None, 1, 1.0),
-    "use_bidirectional_attention": (None, False), "use_qk_norm": (None, False),
+    "sliding_attention": (None,), "use_bidirectional_attention": (None, False), "use_qk_norm": (None, False),
 }
 SINK = "sink"  # any field with this in its name speaks of attention sinks
 # Fields that say nothing of what is computed here: of training, of the tokenizer, of other programs.
 HARMLESS = frozenset((
     "_attn_implementation", "_name_or_path", "architectures", "attention_dropout", "auto_map", "cache_implementation", "dtype",
     "embd_pdrop", "id2label", "initializer_range", "label2id", "model_type", "original_max_position_embeddings", "output_attentions",
-    "output_hidden_states", "output_router_logits", "pretraining_tp", "resid_pdrop", "return_dict", "router_aux_loss_coef",
-    "router_jitter_noise", "torch_dtype", "transformers_version", "unsloth_fixed", "unsloth_version", "use_cache",
+    "output_hidden_states", "output_router_logits", "pretraining_tp", "resid_pdrop", "residual_dropout", "return_dict",
+    "router_aux_loss_coef", "router_jitter_noise", "torch_dtype", "transformers_version", "unsloth_fixed", "unsloth_version", "use_cache",
 ))
 MISSING = object()
 MOST = (1 << 31) - 1  # of a size, as everywhere in the field

@@ -15,15 +15,20 @@ Reader = Callable[[Fields, Fields], dict[str, Any]]  # (the scaling, config.json
 THETA = 10000.0
 
 
-def rope(fields: Fields, aliases: Mapping[str, str] | None = None, partial: bool = False, dim: int | None = None) -> RopeSpec:
+def rope(fields: Fields, aliases: Mapping[str, str] | None = None, partial: bool = False, dim: int | None = None,
+         by_axes: bool = False) -> RopeSpec:
     """The one rope of all layers. `aliases`: other names of scalings; `partial`: the family may rotate a part of each head; `dim`: the
-    dimensions that may be rotated, where config.json tells them apart from a head's.
+    dimensions that may be rotated, where config.json tells them apart from a head's; `by_axes`: pairs may turn by the place along one of
+    an image's axes each, which for text are all the same.
 
     Raises ModelError on an unknown scaling, and on one that lacks a field.
     """
     newer, older = fields.section("rope_parameters"), fields.section("rope_scaling")
     given = older or newer or Fields({})
     theta = given.number("rope_theta", fields.number("rope_theta", THETA, above=1), above=1)
+    if by_axes:
+        given.items("mrope_section", int)
+        given.flag("mrope_interleaved")
     part = 1.0
     if partial:
         part = given.number("partial_rotary_factor", fields.number("partial_rotary_factor", 1.0))

@@ -1,9 +1,12 @@
 """A part that models run on, and the links between parts: figures as their makers give them, and what is known to be reached of them."""
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.core.hardware import Exposed, Hardware, Products, between
 
+# Ops whose kernels others have timed: products of matrices, attention, experts, and experts in codes that are unpacked.
+PRODUCT, ATTENTION, EXPERTS, UNPACKED_EXPERTS = KERNELS = ("product", "attention", "experts", "unpacked_experts")
 # What computes in the place of a type that a part has no unit for, best first.
 STAND_INS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("fp4", "fp8", "int8", "int16"), ("bf16", "fp16", "fp32")),
@@ -26,11 +29,16 @@ class Link:
     bulk_base_latency: float  # the same latencies of large messages
     bulk_hop_latency: float
     peers: int  # devices among which the bandwidth is divided, a wire to each; 1: a switch, which gives all of it to any
+    direct_latency: float = math.inf  # s of a sum for which each device reads what all others have; inf: engines have no kernel for it
+    direct_efficiency: float = 1.0  # share of the bandwidth that such reading reaches
 
     def all_reduce_seconds(self, num_bytes: float, ranks: int) -> float:
-        """Sums `num_bytes` over devices that all have them: 2 (n - 1) steps, each of an n-th."""
+        """Sums `num_bytes` over devices that all have them: 2 (n - 1) steps, each of an n-th, or in one, each reading from all others."""
+        if ranks == 1:
+            return 0.0
         steps = 2 * (ranks - 1)
-        return self._seconds(steps, steps * num_bytes / ranks, ranks) if ranks > 1 else 0.0
+        direct = self.direct_latency + (ranks - 1) * num_bytes / (self.bandwidth * self.direct_efficiency)
+        return min(direct, self._seconds(steps, steps * num_bytes / ranks, ranks))
 
     def gather_seconds(self, num_bytes: float, ranks: int) -> float:
         """Brings together `num_bytes` of which each device has an n-th."""
@@ -103,6 +111,7 @@ class Part:
     efficiency: Efficiency
     link: Link  # within a node
     network: Link  # between nodes
+    kernels: Mapping[str, float] = field(default_factory=dict)  # times `op_latency` that an op takes, of KERNELS, where it was timed
 
     @property
     def hardware(self) -> Hardware:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.core.amount import above_zero
-from penstock.core.catalogue.part import STAND_INS, Efficiency, Link, Part
+from penstock.core.catalogue.part import KERNELS, STAND_INS, Efficiency, Link, Part
 from penstock.core.errors import UsageError
 from penstock.core.hardware import Exposed, Products, flat, nested
 
@@ -27,14 +27,18 @@ NARROW = "attention64"  # of the operation rate, with heads of 64; that of `atte
 EXPERTS = "experts"  # of products, where rows are sent to experts; all of it where a file does not say
 EXPOSED = "exposed"  # of reading: likewise, by weight format and rows
 LINK_NUMBERS = ("bandwidth", "base_latency", "hop_latency", "efficiency")
-LINK_ELSE = {  # of a link that does not say: one protocol for all messages, and a switch
-    "small_efficiency": "efficiency", "bulk_base_latency": "base_latency", "bulk_hop_latency": "hop_latency", "peers": None}
+LINK_ELSE: Mapping[str, str | float] = {  # of a link that does not say: one protocol for all messages, a switch, and no direct sums
+    "small_efficiency": "efficiency", "bulk_base_latency": "base_latency", "bulk_hop_latency": "hop_latency", "peers": 1,
+    "direct_latency": math.inf, "direct_efficiency": "efficiency"}
+NEVER = "direct_latency"  # may be infinite
+TIMED = "kernels"  # a table that a part need not have
 PREFIXES = {"p": -12, "n": -9, "u": -6, "m": -3, "k": 3, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15}  # powers of ten
 WITH_UNIT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([pnumkKMGTP]?)(?:B|B/s|s|W|OPS|FLOPS|ops/s|FLOP/s)?")
 LARGE, APART = 1e6, 1000.0  # bytes and operations; how many times below a part's own figure one is a number whose unit was forgotten
 MAY_BE_UNKNOWN = ("price", "power")  # of parts that are made, not read
 MAY_BE_ZERO = (
-    "reserved", "price", "power", "op_latency", "step_latency", "base_latency", "hop_latency", "bulk_base_latency", "bulk_hop_latency")
+    "reserved", "price", "power", "op_latency", "step_latency", "base_latency", "hop_latency", "bulk_base_latency", "bulk_hop_latency",
+    "direct_latency")
 
 
 class Catalogue:
@@ -152,7 +156,7 @@ def change(told: dict[str, Any], key: str, value: str, owner: str) -> None:
         at[last] = float(value)
     except ValueError:
         raise UsageError(f"{owner} must be a number in SI units, like {in_si(value)}, not {value!r}") from None
-    if own is not None and own >= LARGE and 0 < at[last] < own / APART:
+    if own is not None and LARGE <= own < math.inf and 0 < at[last] < own / APART:
         power = min((9, 12, 15), key=lambda power: abs(math.log10(at[last] / own) + power))
         raise UsageError(f"{owner}={value} is more than {APART:,.0f} times below this part's own {own:g}: figures are in SI units (bytes, "
                          f"bytes/s, operations/s), such as {value}e{power}")
@@ -199,16 +203,18 @@ def _check(told: Mapping[str, Any], name: str) -> None:
     wanted = {*WORDS, *NUMBERS, *NAMED, "ops", "efficiency"}
     if missing := sorted(wanted - told.keys()):
         raise UsageError(f"{name}.toml lacks {', '.join(missing)}")
+    told = {TIMED: {}} | dict(told)
     for key in (*WORDS, *NAMED):
         if not isinstance(told[key], str):
             raise UsageError(f"{name}.toml: {key} must be a string, not {told[key]!r}")
     shares = told["efficiency"]
-    for key, table in (("ops", told["ops"]), ("efficiency", shares)):
+    for key, table in (("ops", told["ops"]), ("efficiency", shares), (TIMED, told[TIMED])):
         if not isinstance(table, Mapping):
             raise UsageError(f"{name}.toml: {key} must be a table, not {table!r}")
     if not isinstance(shares.get("products", {}), Mapping):
         raise UsageError(f"{name}.toml: efficiency.products must be a table, not {shares['products']!r}")
-    strange = [*sorted(told.keys() - wanted), *(f"ops.{key}" for key in told["ops"] if key not in STAND_INS),
+    strange = [*sorted(told.keys() - wanted - {TIMED}), *(f"ops.{key}" for key in told["ops"] if key not in STAND_INS),
+               *(f"{TIMED}.{key}" for key in told[TIMED] if key not in KERNELS),
                *(f"efficiency.{key}" for key in shares if key not in (*SHARES, NARROW, EXPERTS, "products", BY_ROWS, EXPOSED))]
     if strange:
         raise UsageError(f"{name}.toml says {', '.join(strange)}, which a part does not have")
@@ -234,13 +240,15 @@ def _part(name: str, told: Mapping[str, Any], link: Link, network: Link) -> Part
         experts=_share(shares.get(EXPERTS, 1.0), f"{name}: efficiency.{EXPERTS}"))
     ops = {key: _number(value, f"{name}: ops.{key}") for key, value in told["ops"].items()}
     node = _whole(number.pop("node"), f"{name}: node")
-    return Part(
-        name, str(told["title"]), str(told["device"]), **number, node=node, ops=ops, efficiency=efficiency, link=link, network=network)
+    kernels = {key: _number(value, f"{name}: {TIMED}.{key}") for key, value in told.get(TIMED, {}).items()}
+    return Part(name, str(told["title"]), str(told["device"]), **number, node=node, ops=ops, efficiency=efficiency, link=link,
+                network=network, kernels=kernels)
 
 
 def _completed(told: Mapping[str, Any]) -> dict[str, Any]:
     """With what a link need not say."""
-    return {key: told[same] if same else 1 for key, same in LINK_ELSE.items() if same is None or same in told} | dict(told)
+    return {key: told[same] if isinstance(same, str) else same for key, same in LINK_ELSE.items()
+            if not isinstance(same, str) or same in told} | dict(told)
 
 
 def _link(name: str, told: Mapping[str, Any]) -> Link:
@@ -249,9 +257,10 @@ def _link(name: str, told: Mapping[str, Any]) -> Link:
         raise UsageError(
             f"{LINKS}/{name}.toml must say title, {', '.join(LINK_NUMBERS)}, may say {', '.join(LINK_ELSE)}, and nothing else, not "
             f"{', '.join(told)}")
-    for key in ("efficiency", "small_efficiency"):
+    for key in ("efficiency", "small_efficiency", "direct_efficiency"):
         _share(told[key], f"{name}: {key}")
-    number = {key: _number(told[key], f"{name}: {key}", key in MAY_BE_ZERO) for key in wanted[1:]}
+    number = {key: math.inf if key == NEVER and told[key] == math.inf else _number(told[key], f"{name}: {key}", key in MAY_BE_ZERO)
+              for key in wanted[1:]}
     peers = _whole(number.pop("peers"), f"{name}: peers")
     return Link(name, str(told["title"]), **number, peers=peers)
 

@@ -34,6 +34,11 @@ class Calling:
         """Whether the model's own way of calling functions is not enough."""
         return self.required or self.strict or bool(self.callable) and (not self.many or len(self.callable) < len(self.shown or ()))
 
+    @property
+    def functions(self) -> tuple[Function, ...] | None:
+        """Those that the model knows; None where it calls none."""
+        return None if self.shown is None else tuple(map(self.function, range(len(self.shown))))
+
     def function(self, at: int) -> Function:
         """As the answer has to call it. Arguments are checked by the schema where that was promised, or the call was demanded."""
         given, field = (self.shown or ())[at]["function"], f"tools[{at}]{self.within}"

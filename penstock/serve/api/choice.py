@@ -21,8 +21,8 @@ class Choice:
         self.begun = False
         self._tokenizer = desk.parts.tokenizer
         self._num_top = wish.num_top
-        reasoning, tools = desk.parts.reasoning_parser, desk.parts.tool_parser if wish.calls_tools else None
-        calls = None if tools is None else tools(sure=wish.sure_of_calls)
+        reasoning, tools = desk.parts.reasoning_parser, desk.parts.tool_parser if wish.functions is not None else None
+        calls = None if tools is None else tools(sure=wish.sure_of_calls, functions=wish.functions)
         openings = () if tools is None or wish.sure_of_calls else tools.openings  # a grammar ends thoughts itself
         thinker = None if reasoning is None else reasoning(prompt.text, prompt.continued, openings)
         self._parser = AnswerParser(thinker, calls)

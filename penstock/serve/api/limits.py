@@ -3,7 +3,7 @@ import asyncio
 import ipaddress
 import math
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 from starlette.requests import Request
@@ -61,6 +61,14 @@ def check_bind(config: ServerConfig) -> None:
         return
     keys = "--api-key KEY, --api-keys FILE, or --no-auth to serve anyone"
     raise UsageError(f"--host {config.host} can be reached from other machines: add {keys}")
+
+
+def check_texts(config: ServerConfig) -> None:
+    """Raises UsageError for an option that is given without a value, as by a variable of a shell that is not set."""
+    for each in fields(config):
+        value = getattr(config, each.name)
+        if "" in (value if isinstance(value, tuple) else (value,)):
+            raise UsageError(f"--{each.name.replace('_', '-')} is empty: give it a value, or leave it out")
 
 
 def check_numbers(config: ServerConfig) -> None:

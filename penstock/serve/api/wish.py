@@ -15,20 +15,21 @@ from penstock.serve.api.rendering import Rendered
 from penstock.serve.api.schema import Streaming
 from penstock.serve.api.structure import Asked, compile_all, structured
 from penstock.serve.text.hidden import with_markup
+from penstock.serve.text.tools.rules import Function
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a request asks for, beside its messages. `num_top`: entries of top_logprobs; None without logprobs. `structured_by`:
-    the field that says what the answer must be, if any. `only_calls`: it calls functions and says nothing else. `sure_of_calls`: what
-    begins like a call is one. `hidden`: special tokens that are no markup, where the text must come with those that are and the
-    client asked for none. `parts`: what must be possible by itself."""
+    """What a request asks for, beside its messages. `num_top`: entries of top_logprobs; None without logprobs. `functions`: those that the
+    model knows; None where it calls none. `structured_by`: the field that says what the answer must be, if any. `only_calls`: it calls
+    functions and says nothing else. `sure_of_calls`: what begins like a call is one. `hidden`: special tokens that are no markup, where
+    the text must come with those that are and the client asked for none. `parts`: what must be possible by itself."""
 
     params: SamplingParams
     streaming: Streaming
     num_top: int | None = None
     num_prompt_top: int | None = None
-    calls_tools: bool = False
+    functions: Sequence[Function] | None = None
     structured_by: str = ""
     only_calls: bool = False
     sure_of_calls: bool = False
@@ -45,7 +46,7 @@ def wish_of(desk: Desk, params: SamplingParams, said: Asked | None, calling: Cal
     params = check_params(structured(params, asked), desk.vocab_size)
     params, hidden = with_markup(params, desk.parts.tokenizer, (desk.parts.reasoning_parser, tool_parser if calls_tools else None))
     told_apart = calling.required or said is None or bool(tool_parser and tool_parser.markup)  # calls, from what else the answer may be
-    return Wish(params, calls_tools=calls_tools, structured_by="" if asked is None else asked.field, only_calls=calling.required,
+    return Wish(params, functions=calling.functions, structured_by="" if asked is None else asked.field, only_calls=calling.required,
                 sure_of_calls=asked is not None and told_apart, hidden=hidden, parts=parts_of(desk, said, calling), **shown)
 
 

@@ -68,6 +68,11 @@ class ObjectReader:
             self._between(char)
         return self.state
 
+    @property
+    def in_string(self) -> bool:
+        """Whether what comes next belongs to a string, of a key or a value."""
+        return self._token in ("string", "key")
+
     def __len__(self) -> int:
         """Characters read, as `members` and `slice` count them."""
         return len(self._chars)

@@ -103,3 +103,11 @@ def undivided(model: Model, formats: Mapping[str, WeightFormat], degrees: Iterab
         for cut, quants in alike.items():
             found.setdefault((cut.what, tuple(quants)), {})[ranks] = cut.told
     return [Undivided(tuple(told), quants, next(iter(told.values())), len(quants) == len(formats)) for (_, quants), told in found.items()]
+
+
+def whole_experts(model: Model, degrees: Iterable[int]) -> list[str]:
+    """What engines can do with a mixture over several devices and no row does."""
+    if max(degrees, default=1) == 1 or all(layer.experts is None for layer in model.spec.layers):
+        return []
+    return ["expert parallelism and data-parallel attention are not considered: with many requests at once, engines that have them may "
+            "give more over several devices than these rows say"]

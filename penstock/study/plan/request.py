@@ -23,7 +23,7 @@ from penstock.study.plan.calibrate import kept
 from penstock.study.plan.checked import Checked
 from penstock.study.plan.configuration import TWIN, Configuration
 from penstock.study.plan.crowd import crowded
-from penstock.study.plan.degrees import Undivided, check_degrees, check_split, fewer_devices, undivided
+from penstock.study.plan.degrees import Undivided, check_degrees, check_split, fewer_devices, undivided, whole_experts
 from penstock.study.plan.evaluate import CHUNKS, Goal, with_chunk_told
 from penstock.study.plan.here import HERE, in_doubt, told_here
 from penstock.study.plan.known import config_file, has_weights, known_config, other_names
@@ -143,10 +143,11 @@ def understood(request: Request, num_here: int | None = None) -> Question:
     check_split(model, ranks, stages, goal, names)
     choices = Choices(parts_for(request, parts, model, formats), formats, kv_dtypes, ranks, stages)
     left_out = [*not_served_here(choices), *fewer_devices(ranks, stages, goal, names)]
-    uncut = undivided(model, formats, degrees(model, goal, choices))
+    tried = set(degrees(model, goal, choices))
+    uncut = undivided(model, formats, tried)
     if not any(candidates(model, goal, choices)):
         raise UsageError("; ".join(["nothing is left to try", *left_out, *(each.said for each in uncut)]))
-    return Question(model, trace, goal, choices, "; ".join(left_out), uncut)
+    return Question(model, trace, goal, choices, "; ".join([*left_out, *whole_experts(model, tried)]), uncut)
 
 
 def plan(request: Request, watch: Watch = unwatched, num_here: int | None = None) -> Plan:
@@ -294,7 +295,7 @@ def parts_of(
     """`read_bytes`, `threads`, `forms`: see `told_here`. Raises UsageError for unknown parts and figures."""
     catalogue = catalogue_of(request, read_bytes, threads, forms)
     if not (request.hardware or "").strip(", "):
-        raise UsageError(f"--hardware is missing; known: {', '.join(catalogue.names())}, and {HERE} for this machine")
+        raise UsageError(f"--hardware is missing; known: {', '.join(catalogue.names())}, all of these as {ALL}, and this machine as {HERE}")
     asked = [name.strip() for name in (request.hardware or "").split(",") if name.strip()]
     names = [each for name in asked for each in (catalogue.names() if name == ALL else [catalogue.named(name)])]
     changes = parse_pairs(request.what_if or "", "--what-if")

@@ -13,6 +13,7 @@ from penstock.serve.text.reasoning.think import ThinkParser
 from penstock.serve.text.tools.hermes import HermesParser
 from penstock.serve.text.tools.llama3_json import Llama3JsonParser
 from penstock.serve.text.tools.pythonic import PythonicParser
+from penstock.serve.text.tools.qwen3_coder import Qwen3CoderParser
 from tests.serve.api.fakes import FakeEngine, Running, send, serve, tiny_tokenizer, wait_for
 
 HELLO = [{"role": "user", "content": "tell me"}]
@@ -221,6 +222,19 @@ def test_what_keyword_arguments_cannot_express_is_refused_with_its_field(functio
     try:
         found, said = refused(running.client, tools=functions, parallel_tool_calls=False)
         assert found == param and message in said
+    finally:
+        running.stop()
+
+
+@pytest.mark.parametrize("more", [{}, {"tool_choice": "required"}, {"stream": True}], ids=str)
+def test_arguments_between_tags_are_of_the_types_that_their_function_says(more: dict[str, Any]) -> None:
+    running = serve(FakeEngine(tiny_tokenizer(), max_model_len=1024), parts={"tool_parser": Qwen3CoderParser})
+    try:
+        running.engine.script = "<tool_call>\n<function=look>\n<parameter=a>\n12\n</parameter>\n</function>\n</tool_call>"
+        response = chat(running.client, tools=[look(), look(name="b")], max_tokens=200, **more)
+        assert response.status_code == 200 and '\\"a\\": 12}' in response.text and "</" not in response.text
+        found, said = refused(running.client, tools=[look(True, {"type": "object", "properties": {"s": SHORT}})])
+        assert found == "tools[0].function.parameters" and "#/properties/s" in said
     finally:
         running.stop()
 

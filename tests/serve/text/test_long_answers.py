@@ -1,5 +1,6 @@
 """What a token of an answer costs does not grow with the answer, whatever a model, or who makes it write something, comes up with."""
 import itertools
+import json
 from decimal import Decimal
 
 import pytest
@@ -14,11 +15,16 @@ from penstock.serve.text.reasoning.harmony import HarmonyParser
 from penstock.serve.text.reasoning.think import ThinkParser
 from penstock.serve.text.stops import Prefixes, StopChecker
 from penstock.serve.text.tokenizer import Tokenizer
+from penstock.serve.text.tools.deepseek_v3 import BEGIN, DeepSeekV3Parser
+from penstock.serve.text.tools.deepseek_v3 import CALL as DEEPSEEK_CALL
+from penstock.serve.text.tools.glm45 import Glm45Parser
 from penstock.serve.text.tools.harmony import HarmonyCallParser
 from penstock.serve.text.tools.hermes import HermesParser
 from penstock.serve.text.tools.llama3_json import Llama3JsonParser
 from penstock.serve.text.tools.mistral import MistralParser
 from penstock.serve.text.tools.pythonic import PythonicParser
+from penstock.serve.text.tools.qwen3_coder import Qwen3CoderParser
+from penstock.serve.text.tools.rules import Function
 from tests.guard import ends
 from tests.serve.text.makers import byte_level
 from tests.serve.text.tools.reading import numbered
@@ -49,7 +55,12 @@ def test_white_space_that_waits_for_what_follows(parser: Parser, before: str) ->
     (Llama3JsonParser(numbered()), '{"name": "f", "parameters": {}}' + ";" * MANY, 1),
     (PythonicParser(numbered()), " " * MANY, 0),
     (PythonicParser(numbered()), "[f()]" + " " * MANY, 1),
-    (MistralParser(numbered()), f"[TOOL_CALLS] [{CALL}" + " " * MANY, 1)])
+    (MistralParser(numbered()), f"[TOOL_CALLS] [{CALL}" + " " * MANY, 1),
+    (DeepSeekV3Parser(numbered()), BEGIN + " " * MANY, 0),
+    (DeepSeekV3Parser(numbered()), f"{BEGIN}{DEEPSEEK_CALL}function<｜tool▁sep｜>f\n{{}}" + "\n" * MANY, 1),
+    (Qwen3CoderParser(numbered()), "<tool_call>" + " " * MANY, 0),
+    (Qwen3CoderParser(numbered()), "<function=f>" + " " * MANY + "</function>", 1),
+    (Glm45Parser(numbered()), "<tool_call>f" + " " * MANY + "</tool_call>", 1)])
 def test_white_space_where_a_call_may_stand(parser: Parser, text: str, calls: int) -> None:
     with ends():
         found = answer(AnswerParser(None, parser), text, 4)
@@ -61,6 +72,15 @@ def test_a_call_with_very_many_keys() -> None:
     with ends():
         found = answer(AnswerParser(None, HermesParser(numbered())), f'<tool_call>{{{keys},"name":"f","arguments":{{}}}}</tool_call>', 4)
     assert found == Answer(None, None, (ToolCall("id0", "f", "{}"),))
+
+
+@pytest.mark.parametrize("kind", ["string", "array", ["string", "array"]])
+@pytest.mark.parametrize("text", ["x" * MANY, "</parameter> " * (MANY // 12), '["' + "</parameter>" * (MANY // 12), "\n" * MANY])
+def test_an_argument_between_tags(text: str, kind: str | list[str]) -> None:
+    reader = Qwen3CoderParser(numbered(), functions=[Function("f", {"properties": {"a": {"type": kind}}})])
+    with ends():
+        found = answer(AnswerParser(None, reader), f"<function=f>\n<parameter=a>\n{text}\n</parameter>\n</function>", 4)
+    assert json.loads(found.tool_calls[0].arguments) == {"a": text}
 
 
 @pytest.mark.parametrize(("arguments", "written"), [

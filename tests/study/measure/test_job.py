@@ -1,4 +1,5 @@
 import json
+import re
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from penstock.study.measure.slo import parse_slo
 from tests.tiny import write_model
 
 PLAIN, CHAT = Asking(), Asking(chat=True)
+PAGE = (Path(__file__).parents[3] / "docs" / "bench.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +52,8 @@ def test_an_engine_in_this_process(model: str) -> None:
     assert {(sample.num_prompt, sample.num_output, len(sample.chunk_s)) for sample in report.result.samples} == {(24, 5, 5)}
     assert told["server"]["queue_s"]["count"] == 12 and told["cached_share"] > 0.3
     assert told["server"]["counters"]["penstock_generation_tokens_total"] == 60
+    (listed,) = re.findall(r"^\*\*The JSON\*\* .*?^$", PAGE, re.MULTILINE | re.DOTALL)
+    assert set(told) <= set(re.findall(r"[a-z0-9_]+", listed)) and set(told["ttft_s"]["p50"]) == {"value", "low", "high"}
 
 
 def told_of(slo: str, model: str, order: str) -> Job:

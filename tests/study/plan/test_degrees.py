@@ -175,3 +175,9 @@ def test_more_devices_are_named_in_layouts_that_cut_no_group(tmp_path: Path) -> 
     (tmp_path / "config.json").write_text(json.dumps({**(known_config("qwen3-235b-a22b") or {}), "quantization_config": BLOCKS}))
     row = plan(Request(str(tmp_path), "l4", batch=8, max_devices=4)).configurations[0]
     assert row.reason.endswith("; 16 devices (TP4 PP4) would hold it")
+
+
+def test_that_experts_are_not_dealt_to_devices_is_told_of_mixtures_over_several() -> None:
+    told = {(name, most): "expert parallelism" in plan(Request(model=name, hardware="h200-sxm", batch=1, max_devices=most)).left_out
+            for name, most in (("qwen3-30b-a3b", 1), ("qwen3-30b-a3b", 4), ("llama-3.1-8b", 4))}
+    assert told == {("qwen3-30b-a3b", 1): False, ("qwen3-30b-a3b", 4): True, ("llama-3.1-8b", 4): False}

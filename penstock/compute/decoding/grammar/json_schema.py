@@ -84,3 +84,12 @@ def as_value(
         found, writer = lowered(document, part, room, wanted.disable_additional_properties, called, compares)
     value = json_value({} if isinstance(found, bool) else found, json_options(wanted))
     return Written(value, schemas={called: writer}, has_json=True, places=writer.places)
+
+
+def as_text(document: Document, room: int, part: Mapping[str, Any]) -> Written:
+    """The same for strings, null and booleans as plain texts: part of a terminal."""
+    from penstock.compute.decoding.grammar.schema.plain import texts
+
+    with refusing():
+        document.effort.spend(A_SCHEMA, PARTS)
+        return Written(texts(document, part, room))

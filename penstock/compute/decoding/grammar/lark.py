@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.compute.decoding.grammar.definitions import Definitions
 from penstock.compute.decoding.grammar.ebnf import from_ebnf
 from penstock.compute.decoding.grammar.effort import RULES, Effort
-from penstock.compute.decoding.grammar.json_schema import WHOLE, as_value, read
+from penstock.compute.decoding.grammar.json_schema import WHOLE, as_text, as_value, read
 from penstock.compute.decoding.grammar.patterns.lift import MOST_COMBINED
 from penstock.compute.decoding.grammar.syntax import HEADER, MAX_SIZE, MOST_NEEDED, UNFORCED
 from penstock.compute.decoding.grammar.written import Forcing, Written, line_and_column
@@ -29,7 +29,7 @@ EBNF = re.compile(r"^[ \t]*[\w-]+[ \t]*::=", re.MULTILINE)
 # line if it has none, so that no text is scanned twice. A rule with attributes becomes one terminal, as one in upper case does.
 PIECES = re.compile(r"""
     (?P<text> "(?:[^"\\\n]|\\.)*"? | /(?![/*])(?:[^/\\\n]|\\.)+/? ) | //[^\n]* | \#[^\n]* | (?P<token> <[^<>\s]+>? )
-    | (?P<schema> %json\b ) | (?P<options> %llguidance\b ) | (?P<and> & )
+    | (?P<schema> %json\b | %text(?=\ \[) ) | (?P<options> %llguidance\b ) | (?P<and> & )
     | (?<![\w-])(?P<attribute> (?:temperature|max_tokens|stop|stop_capture|capture)(?=[ \t]*=) | capture(?=[ \t]*(?:,|\][ \t]*:)) )
     | ^[ \t]* (?: (?P<terminal> _?[A-Z][A-Z0-9_-]*(?=[ \t]*(?:[.{][^:\n]*)?:) | %ignore\b | [!?]*_?[a-z][\w-]*(?=[ \t]*\[) )
                 | (?P<rule> [!?]*_?[a-z][\w-]* ) )
@@ -74,7 +74,8 @@ class Lark:
 def with_schemas(
     rules: Rules, wanted: StructuredOutputsParams, effort: Effort, room: int, begin: str = HEADER, called: str = "g"
 ) -> Written:
-    """`begin` and the grammar's text, in which each `%json {...}` is compiled like the structure `json`. `room`: the maximum length of an
+    """`begin` and the grammar's text, in which each `%json {...}` is compiled like the structure `json`, and in `Rules` with schemas each
+    `%text [...]` to the same values as plain texts. `room`: the maximum length of an
     answer, in characters. `called`: the prefix of the names of their definitions, different from all others in the grammar. Raises
     RequestError."""
     parts = [begin]
@@ -109,7 +110,8 @@ def pieces(rules: Rules, wanted: StructuredOutputsParams, effort: Effort, room: 
             yield text[begin : found.start()], begin
             document, part, at = schemas.read(text, found.end())
             with placed(rules, found.start()):
-                value = as_value(document, wanted, room, part, f"{called}{num_schemas}_")
+                is_plain = found[kind] == "%text"
+                value = as_text(document, room, part) if is_plain else as_value(document, wanted, room, part, f"{called}{num_schemas}_")
             yield value, found.start()
             num_schemas, begin = num_schemas + 1, at
             continue

@@ -3,14 +3,12 @@
 The image-and-text architecture is served as its language model; the tensors of its vision tower are left alone.
 """
 import math
-from dataclasses import replace
 
-from penstock.compute.models import hf
+from penstock.compute.models import hf, inner
 from penstock.compute.models.families.gemma2 import NAMES
 from penstock.compute.models.family import Family
 from penstock.compute.models.fields import Fields
 from penstock.compute.models.rope_fields import rope_by_type
-from penstock.core.errors import ModelError
 from penstock.core.modelspec import LayerSpec, ModelSpec
 
 THETAS = {hf.FULL: ("rope_theta", 1e6), hf.SLIDING: ("rope_local_base_freq", 10000.0)}
@@ -30,25 +28,10 @@ def facts(fields: Fields) -> ModelSpec:
     )
 
 
-def text_facts(fields: Fields) -> ModelSpec:
-    """The language model of an image-and-text checkpoint."""
-    text = fields.section("text_config", DEFAULTS)
-    if text is None:
-        raise ModelError("config.json has no text_config")
-    fields.raw("vision_config", None)
-    spec = facts(text)
-    own = {name: fields.raw(name, None) for name in ("dtype", "torch_dtype")}
-    tied = fields.flag("tie_word_embeddings", spec.tied_embeddings)
-    return replace(spec, tied_embeddings=tied, dtype=hf.dtype(own) if any(own.values()) else spec.dtype)
-
-
 DEFAULTS = {
     "hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True, "head_dim": 256, "query_pre_attn_scalar": 256,
     "sliding_window": 4096, "max_position_embeddings": 131072, "vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4,
     "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26,
 }
-INNER = replace(NAMES, aliases=(
-    ("model.", "language_model.model."), ("model.", "model.language_model."), ("lm_head.", "language_model.lm_head."),
-))
 TEXT = Family(facts, NAMES, DEFAULTS)
-IMAGE_TEXT = Family(text_facts, INNER)
+IMAGE_TEXT = Family(inner.of(facts, DEFAULTS), inner.named(NAMES))

@@ -24,4 +24,5 @@ TABLE = Table("reasoning parser", {
     "think": "penstock.serve.text.reasoning.think:ThinkParser",
     "harmony": "penstock.serve.text.reasoning.harmony:HarmonyParser",
     "mistral": "penstock.serve.text.reasoning.mistral:MistralThinkParser",
+    "seed_oss": "penstock.serve.text.reasoning.seed_oss:SeedThinkParser",
 })

@@ -7,22 +7,28 @@
         def suits(cls, template: str) -> bool    # whether a chat template's source asks for this format
         @classmethod
         def rules(cls, wanted: Wanted) -> str    # the format as a grammar: see rules.py
-        def __init__(self, new_id: Callable[[], str] = ..., sure: bool = False)      # makes the ids of calls
+        def __init__(self, new_id: Callable[[], str] = ..., sure: bool = False, functions: Sequence[Function] = ())
         def push(self, text: str) -> list[Event]                 # ContentDelta, ToolCallStart, ToolCallArguments
         def finish(self, ended: bool = True) -> list[Event]      # `ended`: the text ended itself, and was not cut off
 
 One parser reads one answer. Non-streaming is one push and finish: whatever the pushes, the events add up to the same. Text that
 is no markup is passed on at once, markup never is, and white space between the two belongs to the markup. What begins like a
 call and is none, or is cut off, is given back as content, character by character, unless its arguments are already on their
-way (see `calls.HOLD`): then they stay as they are, and what follows is content. `sure`: a grammar keeps the answer to the format, so
-that a call may be told of as soon as its arguments begin.
+way (see `calls.HOLD`): then they stay as they are, and what follows is content. `new_id` makes the ids of calls. `sure`: a grammar keeps
+the answer to the format, so that a call may be told of as soon as its arguments begin. `functions`: those that the model knows, though it
+may call others.
 """
 from penstock.core.registry import Table
 
 TABLE = Table("tool parser", {
+    "deepseek_v3": "penstock.serve.text.tools.deepseek_v3:DeepSeekV3Parser",
+    "deepseek_v31": "penstock.serve.text.tools.deepseek_v31:DeepSeekV31Parser",
+    "glm45": "penstock.serve.text.tools.glm45:Glm45Parser",
     "harmony": "penstock.serve.text.tools.harmony:HarmonyCallParser",
     "hermes": "penstock.serve.text.tools.hermes:HermesParser",
     "llama3_json": "penstock.serve.text.tools.llama3_json:Llama3JsonParser",
     "mistral": "penstock.serve.text.tools.mistral:MistralParser",
     "pythonic": "penstock.serve.text.tools.pythonic:PythonicParser",
+    "qwen3_coder": "penstock.serve.text.tools.qwen3_coder:Qwen3CoderParser",
+    "seed_oss": "penstock.serve.text.tools.seed_oss:SeedOssParser",
 })

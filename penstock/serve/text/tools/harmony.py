@@ -1,4 +1,5 @@
 """gpt-oss: a call is a message to a function, `<|channel|>commentary to=functions.f <|constrain|>json<|message|>{...}<|call|>`."""
+from collections.abc import Sequence
 from typing import ClassVar
 
 from penstock.compute.decoding.grammar.syntax import literal
@@ -33,7 +34,7 @@ class HarmonyCallParser(StateReader):
     markup: ClassVar[tuple[str, ...]] = MARKUP
     openings: ClassVar[Openings] = ()
 
-    def __init__(self, new_id: NewId = new_call_id, sure: bool = False) -> None:
+    def __init__(self, new_id: NewId = new_call_id, sure: bool = False, functions: Sequence[Function] = ()) -> None:
         super().__init__(self._read_start)
         self._content = ContentWriter()
         self._calls = CallReader(new_id, self._content, sure=sure)

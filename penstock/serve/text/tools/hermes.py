@@ -1,4 +1,5 @@
 """Hermes and Qwen: `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, any number of times, text before, between and after."""
+from collections.abc import Sequence
 from typing import ClassVar
 
 from penstock.compute.decoding.grammar.syntax import literal
@@ -9,7 +10,7 @@ from penstock.serve.text.markup import ContentWriter, Openings, find_tag
 from penstock.serve.text.tools.rules import Function, Wanted
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
-OTHERS = ("<function=", "<arg_key>")  # formats that put something else than JSON between the same tags
+OTHERS = ("<function=", "<arg_key>", "<tool_calls>")  # of formats that put something else between these tags, or calls between others
 
 
 class HermesParser:
@@ -18,7 +19,7 @@ class HermesParser:
     markup: ClassVar[tuple[str, ...]] = (OPEN, CLOSE)
     openings: ClassVar[Openings] = ((OPEN, "{"),)
 
-    def __init__(self, new_id: NewId = new_call_id, sure: bool = False) -> None:
+    def __init__(self, new_id: NewId = new_call_id, sure: bool = False, functions: Sequence[Function] = ()) -> None:
         self._content = ContentWriter()
         self._calls = CallReader(new_id, self._content, sure=sure)
         self._waiting = ""  # may be the beginning of a tag

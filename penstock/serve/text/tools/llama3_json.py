@@ -1,4 +1,5 @@
 """Llama 3.1 and later: the answer is a call and nothing else, `{"name": ..., "parameters": {...}}`, or several with `;` between them."""
+from collections.abc import Sequence
 from typing import ClassVar
 
 from penstock.compute.decoding.grammar.syntax import literal
@@ -19,7 +20,7 @@ class Llama3JsonParser:
     markup: ClassVar[tuple[str, ...]] = ()
     openings: ClassVar[Openings] = ()
 
-    def __init__(self, new_id: NewId = new_call_id, sure: bool = False) -> None:
+    def __init__(self, new_id: NewId = new_call_id, sure: bool = False, functions: Sequence[Function] = ()) -> None:
         self._content = ContentWriter()
         self._calls = CallReader(new_id, self._content, KEYS, sure=sure)
         self._between: list[str] = []  # white space, the python tag, separators: markup only if a call follows

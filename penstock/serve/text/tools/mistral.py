@@ -2,6 +2,7 @@
 import re
 import secrets
 import string
+from collections.abc import Sequence
 from typing import ClassVar
 
 from penstock.compute.decoding.grammar.syntax import literal
@@ -29,7 +30,7 @@ class MistralParser(StateReader):
     markup: ClassVar[tuple[str, ...]] = (TAG, CALL_ID, ARGS)
     openings: ClassVar[Openings] = ((TAG, ""),)
 
-    def __init__(self, new_id: NewId = new_call_id, sure: bool = False) -> None:
+    def __init__(self, new_id: NewId = new_call_id, sure: bool = False, functions: Sequence[Function] = ()) -> None:
         super().__init__(self._read_content)
         self._content = ContentWriter()
         self._calls = CallReader(new_id, self._content, sure=sure)

@@ -2,7 +2,7 @@
 import ast
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import cached_property
 from math import isinf
@@ -41,7 +41,7 @@ class PythonicParser:
     markup: ClassVar[tuple[str, ...]] = ()
     openings: ClassVar[Openings] = ()
 
-    def __init__(self, new_id: NewId = new_call_id, sure: bool = False) -> None:
+    def __init__(self, new_id: NewId = new_call_id, sure: bool = False, functions: Sequence[Function] = ()) -> None:
         """`sure`: a list that has begun is one of calls, so that what is cut off of it is no content; half of a call cannot be told as
         JSON."""
         self._new_id = new_id

@@ -44,6 +44,10 @@ class Function:
         """JSON that is valid by the part of the function's schema that a reference leads to, and by the keywords beside it."""
         return "%json " + json.dumps([self.name, reference, beside])
 
+    def text(self, reference: str, **beside: Any) -> str:
+        """The same for strings, null and booleans, as plain text: part of a terminal."""
+        return "%text " + json.dumps([self.name, reference, beside])
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:

@@ -54,6 +54,8 @@ OLDER: list[tuple[str, str, Config]] = [
         "rope_scaling": {"type": "longrope", "original_max_position_embeddings": 128, **LONG_FACTORS}}),
     ("SmolLM3ForCausalLM", "SmolLM3Config", {"rope_theta": 5e6}),
     ("SmolLM3ForCausalLM", "SmolLM3Config", {"no_rope_layer_interval": 3, "use_sliding_window": True, "sliding_window": 11}),
+    ("SeedOssForCausalLM", "SeedOssConfig", {}),
+    ("SeedOssForCausalLM", "SeedOssConfig", {"attention_bias": False, "attention_out_bias": True, "mlp_bias": True, "head_dim": 32}),
     ("MixtralForCausalLM", "MixtralConfig", {"num_local_experts": 4}),
     ("Qwen3MoeForCausalLM", "Qwen3MoeConfig", {**MOE, "num_experts": 8, "norm_topk_prob": True, "head_dim": 16}),
     ("Qwen3MoeForCausalLM", "Qwen3MoeConfig", {
@@ -103,6 +105,11 @@ REFUSED: list[tuple[str, Config, str]] = [
     ("LlamaForCausalLM", {"layer_types": "full"}, "layer_types 'full', but it must be a list"),
     ("LlamaForCausalLM", {"attention_sink_size": 4}, "attention_sink_size 4, which is not supported"),
     ("LlamaForCausalLM", {"is_encoder_decoder": True}, "is_encoder_decoder true"),
+    ("LlamaForCausalLM", {"is_causal": False}, "is_causal false, which is not supported"),
+    ("LlamaForCausalLM", {"per_layer_config": {"0": {"intermediate_size": 32}}}, "per_layer_config {'0':"),
+    ("Qwen3ForCausalLM", {"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 2.0}}},
+     "rope_parameters.full_attention {'rope_type': 'linear', 'factor': 2.0}, which is not supported"),
+    ("Qwen3ForCausalLM", {"rope_parameters": {"mrope_section": [2, 3, 3]}}, "rope_parameters.mrope_section [2, 3, 3]"),
     ("GptOssForCausalLM", {"hidden_act": "gelu"}, "hidden_act 'gelu', but it must be silu in this architecture"),
     ("GptOssForCausalLM", {"swiglu_limit": 0}, "swiglu_limit 0, but it must be a number above 0"),
     ("GptOssForCausalLM", {"num_experts_per_tok": 9, "num_local_experts": 8}, "at most the number of experts, 8"),
@@ -111,6 +118,9 @@ REFUSED: list[tuple[str, Config, str]] = [
     ("LlamaForCausalLM", {"torch_dtype": "int8"}, "dtype 'int8'; known: float32, float16, bfloat16"),
     ("MistralForCausalLM", {"layer_types": ["full_attention", "sliding_attention"] * 4}, "full_attention and sliding_attention in layer_t"),
     ("MistralForCausalLM", {"attention_bias": True}, "attention_bias true, which is not supported"),
+    ("MistralForCausalLM", {"rope_parameters": {"llama_4_scaling_beta": 0.1}}, "rope_parameters.llama_4_scaling_beta 0.1"),
+    ("Mistral3ForConditionalGeneration", {"text_config": {"model_type": "ministral3"}},
+     "text_config.model_type 'ministral3', but it must be one of mistral"),
     ("Qwen2ForCausalLM", {"layer_types": ["sliding_attention"] * 8}, "sliding_attention for layer 0, but gives no sliding_window"),
     ("Qwen2ForCausalLM", {"layer_types": ["full_attention"]}, "lists 1 layer_types for 8 layers"),
     ("GemmaForCausalLM", {"use_bidirectional_attention": True}, "use_bidirectional_attention true"),
@@ -147,7 +157,8 @@ def test_neutral_values_are_no_reason_to_refuse() -> None:
     plain = spec("LlamaForCausalLM")
     assert plain == spec(
         "LlamaForCausalLM", pretraining_tp=2, partial_rotary_factor=1.0, is_encoder_decoder=False, quantization_config=None,
-        layer_types=["full_attention"] * 8, attention_sink_size=0, mlp_bias=False, rope_scaling={}, rope_interleaved=False,
+        layer_types=["full_attention"] * 8, attention_sink_size=0, mlp_bias=False, is_causal=True, per_layer_config=None,
+        rope_scaling={}, rope_interleaved=False,
         logit_scale=1, num_kv_shared_layers=0)
 
 

@@ -76,6 +76,33 @@ PUBLISHED: dict[str, tuple[int, Config]] = {
         "vision_config": {"hidden_size": 1152, "model_type": "siglip_vision_model"}, "torch_dtype": "bfloat16",
         "text_config": {"hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text", "num_hidden_layers": 34,
                         "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "sliding_window": 1024}}),
+    "Mistral-Small-3.1-24B": (23_572_403_200, {  # its language model
+        "architectures": ["Mistral3ForConditionalGeneration"], "image_token_index": 10, "multimodal_projector_bias": False,
+        "projector_hidden_act": "gelu", "spatial_merge_size": 2, "vision_feature_layer": -1, "vision_config": {"model_type": "pixtral"},
+        "torch_dtype": "bfloat16", "text_config": {
+            "attention_dropout": 0.0, "head_dim": 128, "hidden_act": "silu", "hidden_size": 5120, "intermediate_size": 32768,
+            "max_position_embeddings": 131072, "model_type": "mistral", "num_attention_heads": 32, "num_hidden_layers": 40,
+            "num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 1000000000.0, "sliding_window": None, "vocab_size": 131072}}),
+    "Qwen2.5-VL-7B": (7_615_616_512, {  # its language model
+        "architectures": ["Qwen2_5_VLForConditionalGeneration"], "attention_dropout": 0.0, "hidden_act": "silu", "hidden_size": 3584,
+        "intermediate_size": 18944, "max_position_embeddings": 128000, "max_window_layers": 28, "model_type": "qwen2_5_vl",
+        "num_attention_heads": 28, "num_hidden_layers": 28, "num_key_value_heads": 4, "rms_norm_eps": 1e-6, "rope_theta": 1000000.0,
+        "sliding_window": 32768, "tie_word_embeddings": False, "torch_dtype": "bfloat16", "use_sliding_window": False,
+        "vision_config": {"depth": 32, "hidden_size": 1280}, "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]},
+        "vocab_size": 152064}),
+    "Qwen3-VL-4B": (4_022_468_096, {  # its language model
+        "architectures": ["Qwen3VLForConditionalGeneration"], "model_type": "qwen3_vl", "tie_word_embeddings": True,
+        "vision_config": {"depth": 24, "hidden_size": 1024}, "text_config": {
+            "attention_bias": False, "head_dim": 128, "hidden_size": 2560, "intermediate_size": 9728, "max_position_embeddings": 262144,
+            "model_type": "qwen3_vl_text", "num_attention_heads": 32, "num_hidden_layers": 36, "num_key_value_heads": 8,
+            "rope_scaling": {"mrope_interleaved": True, "mrope_section": [24, 20, 20], "rope_type": "default"}, "rope_theta": 5000000,
+            "rms_norm_eps": 1e-6, "tie_word_embeddings": True, "vocab_size": 151936}}),
+    "Seed-OSS-36B": (36_151_104_512, {
+        "architectures": ["SeedOssForCausalLM"], "attention_bias": True, "attention_dropout": 0.1, "attention_out_bias": False,
+        "head_dim": 128, "hidden_act": "silu", "hidden_size": 5120, "intermediate_size": 27648, "max_position_embeddings": 524288,
+        "mlp_bias": False, "model_type": "seed_oss", "num_attention_heads": 80, "num_hidden_layers": 64, "num_key_value_heads": 8,
+        "residual_dropout": 0.1, "rms_norm_eps": 1e-6, "rope_scaling": {"rope_type": "default"}, "rope_theta": 10000000.0,
+        "tie_word_embeddings": False, "vocab_size": 155136}),
     "Phi-3-mini-4k": (3_821_079_552, {
         "architectures": ["Phi3ForCausalLM"], "hidden_size": 3072, "intermediate_size": 8192, "num_attention_heads": 32,
         "num_hidden_layers": 32, "num_key_value_heads": 32, "vocab_size": 32064, "sliding_window": 2047, "rope_scaling": None,

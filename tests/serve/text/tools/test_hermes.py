@@ -142,4 +142,5 @@ def test_ids_differ() -> None:
 def test_it_suits_templates_that_ask_for_json_between_its_tags() -> None:
     assert HermesParser.suits("{{ '<tool_call>' }}{{ call.arguments | tojson }}")
     assert not HermesParser.suits("{{ '<tool_call><function=' }}{{ call.arguments }}")
+    assert not HermesParser.suits("within <tool_call></tool_call>:\n<tool_calls>[{{ call.arguments | tojson }}]</tool_calls>")
     assert not HermesParser.suits("{{ message.content }}")

@@ -16,6 +16,8 @@ from penstock.serve.text.harmony import END as CLOSE
 from penstock.serve.text.reasoning.harmony import HarmonyParser
 from penstock.serve.text.reasoning.think import ThinkParser
 from penstock.serve.text.tools import TABLE
+from penstock.serve.text.tools.deepseek_v3 import DeepSeekV3Parser
+from penstock.serve.text.tools.glm45 import Glm45Parser
 from penstock.serve.text.tools.rules import NOTHING, Function, Wanted, rules_of
 from tests.compute.decoding.grammar.tokens import MAX_LEN, SIZE, TOKENS, matcher_of, write
 from tests.serve.text.marked import Marked
@@ -28,9 +30,10 @@ PAINT: dict[str, Any] = {
     "type": "object", "properties": {"colour": {"$ref": "#/$defs/c"}, "thick": {"type": "boolean"}}, "required": ["thick", "colour"],
     "additionalProperties": False, "$defs": {"c": {"enum": ["red", 'the "blue"', 7, None, ["it's", {"a": 1.5}]]}}}
 FUNCTIONS = {"get.weather": Function("get.weather", WEATHER), "paint": Function("paint", PAINT), "now": Function("now")}
+KNOWN = list(FUNCTIONS.values())
 
-
-MARKS = ("<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", START, CHANNEL, CONSTRAIN, MESSAGE, CLOSE)
+MARKS = ("<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", START, CHANNEL, CONSTRAIN, MESSAGE, CLOSE,
+         *DeepSeekV3Parser.markup, *Glm45Parser.markup[2:])
 MARKED = Marked(MARKS, words=("</think>",), rare=(CLOSE,))
 VOCABULARIES = {"plain": (TOKENS, lambda text: None), "marked": (MARKED, MARKED.marks.get)}
 COMPILERS = {name: Compiler({way: STRUCTURES.load(way)() for way in STRUCTURES}, Vocabulary(tokens, SIZE), MAX_LEN)
@@ -56,7 +59,7 @@ def check_calls(answer: Answer, many: bool) -> None:
 def test_what_is_demanded_is_read_as_calls_and_nothing_else(name: str, many: bool, vocabulary: str) -> None:
     parser = TABLE.load(name)
     rules = parser.rules(Wanted(list(FUNCTIONS.values()), many, VOCABULARIES[vocabulary][1]))
-    answers = [read(parser(numbered()), text) for text in texts(rules, "calls", vocabulary, 25)]
+    answers = [read(parser(numbered(), functions=KNOWN), text) for text in texts(rules, "calls", vocabulary, 25)]
     assert len(answers) > 5
     for answer in answers:
         assert answer.tool_calls and not (answer.content or "").strip()
@@ -71,7 +74,7 @@ def test_an_answer_may_be_text_and_a_call_in_it_is_valid(name: str, vocabulary: 
     parser = TABLE.load(name)
     for many in (False, True):
         rules = parser.rules(Wanted(list(FUNCTIONS.values()), many, VOCABULARIES[vocabulary][1]))
-        answers = [(text, read(parser(numbered()), text)) for text in texts(rules, "answer", vocabulary, 20)]
+        answers = [(text, read(parser(numbered(), functions=KNOWN), text)) for text in texts(rules, "answer", vocabulary, 20)]
         assert answers
         for text, answer in answers:
             check_calls(answer, many)
@@ -85,10 +88,10 @@ def test_a_sure_parser_tells_of_the_same_calls_at_any_length(name: str) -> None:
     rules = parser.rules(Wanted([FUNCTIONS["get.weather"]], True, lambda text: None))
     early = 0
     for text in texts(rules, "calls", "plain"):
-        whole = read(parser(numbered(), sure=True), text)
-        assert whole == read(parser(numbered()), text)
+        whole = read(parser(numbered(), True, KNOWN), text)
+        assert whole == read(parser(numbered(), functions=KNOWN), text)
         for end in range(len(text)):
-            begun = read(parser(numbered(), sure=True), *text[:end])
+            begun = read(parser(numbered(), True, KNOWN), *text[:end])
             for told, final in zip(begun.tool_calls, whole.tool_calls, strict=False):
                 assert told.name == final.name and final.arguments.startswith(told.arguments)
             early += len(begun.tool_calls) == 1 and "}" not in begun.tool_calls[0].arguments
@@ -97,7 +100,8 @@ def test_a_sure_parser_tells_of_the_same_calls_at_any_length(name: str) -> None:
 
 THINK, HARMONY, ASSISTANT = "<assistant>", "<|start|>user<|message|>Hi<|end|>", "<|start|>assistant"
 THINKING: dict[str, tuple[Any, str, str, bool]] = {  # parser, prompt, tool parser, whether something is thought
-    "think": (ThinkParser, THINK, "hermes", False), "think, opened": (ThinkParser, THINK + "<think>\n", "hermes", True),
+    "think": (ThinkParser, THINK, "hermes", False), "think, arguments between tags": (ThinkParser, THINK, "qwen3_coder", False),
+    "think, opened": (ThinkParser, THINK + "<think>\n", "hermes", True),
     "harmony": (HarmonyParser, HARMONY + ASSISTANT, "harmony", True),
     "harmony, opened": (HarmonyParser, HARMONY + ASSISTANT + CHANNEL + "analysis" + MESSAGE, "harmony", True),
 }
@@ -109,7 +113,7 @@ def test_reasoning_comes_before_the_calls(reasoning: Any, prompt: str, name: str
     parser = TABLE.load(name)
     rules = parser.rules(Wanted(list(FUNCTIONS.values()), many, MARKED.marks.get))
     frame = Rules(f"frame: before_calls @body\n{reasoning.rules(prompt, MARKED.marks.get)}")
-    answers = [collect(events_of(AnswerParser(reasoning(prompt), parser(numbered())), [text]))
+    answers = [collect(events_of(AnswerParser(reasoning(prompt), parser(numbered(), functions=KNOWN)), [text]))
                for text in texts(rules, "calls", "marked", 25, frame)]
     assert len(answers) > 10
     for answer in answers:

@@ -1,5 +1,7 @@
-"""What a search refuses before it begins, and how it goes on."""
+"""What a search refuses before it begins, how it goes on, and what it tells."""
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -8,7 +10,8 @@ from penstock.core.config import EngineConfig
 from penstock.core.errors import UsageError
 from penstock.study.plan.tune import request as module
 from penstock.study.plan.tune.engines import Watchers
-from penstock.study.plan.tune.request import tune
+from penstock.study.plan.tune.outcome import Outcome
+from penstock.study.plan.tune.request import Tuned, tune
 from tests.tiny import write_model
 
 
@@ -84,3 +87,10 @@ def test_another_trace_or_checkpoint_of_the_same_name_or_build_is_another_search
     (model / "model.safetensors").touch()
     with pytest.raises(UsageError, match=r"was begun with weights \(digest\) [0-9a-f]{12}, not [0-9a-f]{12}"):
         search()
+
+
+def test_the_page_names_every_field_of_the_answer() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "tune.md").read_text(encoding="utf-8")
+    (listed,) = re.findall(r"`--json` prints the answer.*?^$", page, re.MULTILINE | re.DOTALL)
+    told = Tuned(Outcome(), {"asked": {}, "model": "", "output": ""}).as_json()
+    assert set(told) <= set(re.findall(r"[a-z_]+", listed))

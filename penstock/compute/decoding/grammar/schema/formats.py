@@ -22,6 +22,7 @@ _HOST = rf"{_LABEL}(?:\.{_LABEL}){{0,3}}"  # at most 253 characters
 _AUTHORITY = rf"(?:{_HOST}(?::[0-9]{{1,5}})?)?"
 _NAMED = rf"(?:{_LABEL}\.){{0,3}}[A-Za-z](?:-?[A-Za-z0-9]){{0,30}}"  # no address of four numbers
 _DOMAIN = rf"(?:{_LABEL}\.){{1,3}}[A-Za-z](?:-?[A-Za-z0-9]){{1,30}}"  # of mail
+_BYTE = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 _POINTER = r"(?:/(?:[^~/]|~[01])*)*"
 _MAIL = r"A-Za-z0-9!#$%&'*+/=?^_`{|}~\-"
 _WIDE_MAIL = rf"[{_MAIL}\u00A1-\uD7FF]{{1,10}}"
@@ -51,6 +52,12 @@ PATTERNS = {
 }
 AGREED = {  # of what llguidance takes for these formats, the texts that the common validators do, too
     "email": rf"[^@]{{1,64}}@{_DOMAIN}", "uri": r"[^:]+:[^?#][!-~]*",
+}
+KNOWN_TEXTS = {  # of what llguidance takes for its formats, some texts: as patterns
+    "duration": "P(?:[1-9][0-9]{0,3}[YMWD]|T[1-9][0-9]{0,3}[HMS])", "email": rf"[A-Za-z0-9](?:[._+\-]?[A-Za-z0-9]){{0,31}}@{_DOMAIN}",
+    "ipv4": rf"(?:{_BYTE}\.){{3}}{_BYTE}", "ipv6": "(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}",
+    "uri": rf"[A-Za-z][A-Za-z0-9+.\-]+:(?://{_NAMED}(?::[0-9]{{1,4}})?(?:/{_CHAR}*)*|{_CHAR}+(?:/{_CHAR}*)*)(?:\?(?:{_CHAR}|[/?])*)?",
+    "uuid": "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}",
 }
 _CSS = "aqua|black|blue|fuchsia|gray|green|lime|maroon|navy|olive|orange|purple|red|silver|teal|white|yellow"  # CSS 2.1
 OLD = {  # draft 3, whose words mean something else, or nothing, in later ones
