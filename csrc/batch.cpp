@@ -32,7 +32,7 @@ void check_cached(const Sequence& s, const std::int64_t* positions, const BatchL
   if (s.num_blocks < needed)
     throw std::invalid_argument("a context of " + std::to_string(s.context) + " tokens takes " + std::to_string(needed) + " blocks, not " +
                                 std::to_string(s.num_blocks));
-  const auto all_blocks = static_cast<std::int64_t>(limits.slots / limits.block_size);
+  const auto all_blocks = static_cast<std::int64_t>(*limits.slots / limits.block_size);
   for (std::size_t i = 0; i < needed; ++i) check_index("block", s.blocks[i], all_blocks);
   for (int r = 0; r < s.num_rows; ++r) check_index("position", positions[r], s.context);
   if (s.parents) check_tree(s, positions);
@@ -41,7 +41,7 @@ void check_cached(const Sequence& s, const std::int64_t* positions, const BatchL
 }  // namespace
 
 void check(const Batch& b, const BatchLimits& limits) {
-  for (int row = 0; row < b.rows; ++row) check_index("token", b.tokens[row], limits.vocab);
+  for (int row = 0; limits.vocab && row < b.rows; ++row) check_index("token", b.tokens[row], *limits.vocab);
   for (int i = 0; i < b.logits; ++i) check_index("row", b.logit_rows[i], b.rows);
   int next = 0;
   for (const Sequence& s : b.sequences) {
@@ -50,8 +50,8 @@ void check(const Batch& b, const BatchLimits& limits) {
     next += s.num_rows;
   }
   if (next != b.rows) throw std::invalid_argument("sequences have " + std::to_string(next) + " rows, and the step " + std::to_string(b.rows));
-  if (limits.slots == 0) return;
-  for (int row = 0; row < b.rows; ++row) check_index("slot", b.slots[row], static_cast<std::int64_t>(limits.slots));
+  if (!limits.slots) return;
+  for (int row = 0; row < b.rows; ++row) check_index("slot", b.slots[row], static_cast<std::int64_t>(*limits.slots));
   for (const Sequence& s : b.sequences) check_cached(s, b.positions + s.first_row, limits);
 }
 

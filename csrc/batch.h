@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -28,10 +29,10 @@ struct Batch {
 // Throws std::out_of_range unless 0 <= index < count.
 void check_index(const char* what, std::int64_t index, std::int64_t count);
 
-// What the numbers of a batch may refer to. No slots: the program has no KV cache.
+// What the numbers of a batch may refer to.
 struct BatchLimits {
-  int vocab;
-  std::size_t slots;
+  std::optional<int> vocab;          // none: the program looks up no embeddings
+  std::optional<std::size_t> slots;  // none: it has no KV cache
   int block_size;
 };
 

@@ -207,7 +207,7 @@ void step(Model& model, const nb::object& batch, const std::vector<int>& wanted,
     const auto [buffer, array] = nb::cast<std::pair<int, Out<float>>>(each, false);
     check_index("buffer", buffer, model.num_buffers());
     check_count("a buffer's numbers", array.size(), model.buffer_size(buffer, b));
-    b.given.emplace_back(buffer, array.data());
+    b.given.emplace_back(buffer, array.data()), b.wanted[buffer] = true;
   }
   check(b, model.limits());
   const nb::gil_scoped_release free;

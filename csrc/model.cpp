@@ -201,14 +201,16 @@ std::size_t Model::buffer_size(int buffer, const Batch& batch) const {
   return std::size_t(buffers_[buffer].by_logits ? batch.logits : batch.rows) * buffers_[buffer].width;
 }
 
-BatchLimits Model::limits() const { return {vocab(), caches_.empty() ? 0 : caches_[0].slots, block_size_}; }
+BatchLimits Model::limits() const {
+  return {vocab(), caches_.empty() ? std::nullopt : std::optional(caches_[0].slots), block_size_};
+}
 
-int Model::vocab() const {  // of the smallest table
-  int least = 0;
+std::optional<int> Model::vocab() const {
+  std::optional<int> least;
   for (const Op& op : ops_) {
     if (op.kind != Kind::embed) break;  // embeddings come first
     const int rows = matrices_[op.matrix].n;
-    least = least ? std::min(least, rows) : rows;
+    least = least ? std::min(*least, rows) : rows;
   }
   return least;
 }

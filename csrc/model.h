@@ -4,6 +4,7 @@
 // pool runs through the whole list with the same control flow; only the tasks of each operation are divided among threads.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -167,7 +168,7 @@ class Model {
 
  private:
   friend class Step;
-  int vocab() const;  // rows of the embedding table; 0: none
+  std::optional<int> vocab() const;  // rows of the smallest embedding table; none: there is no table
   const Kernels& kernels_;
   bool bf16_, int8_, dequantize_;
   Features machine_;               // whose measured break-evens hold

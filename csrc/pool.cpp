@@ -1,5 +1,6 @@
 #include "pool.h"
 
+#include <cfenv>
 #include <stdexcept>
 #include <string>
 
@@ -44,6 +45,18 @@ class ScopedAffinity {
 #else
   explicit ScopedAffinity(int) {}
 #endif
+};
+
+// While one lives, the calling thread rounds to nearest and keeps denormals, whatever else the process has set (torch.set_flush_denormal, a
+// library built with -ffast-math): bits depend on no thread.
+class DefaultArithmetic {
+ public:
+  DefaultArithmetic() { std::fegetenv(&previous_), std::fesetenv(FE_DFL_ENV); }
+  ~DefaultArithmetic() { std::fesetenv(&previous_); }
+  DefaultArithmetic(const DefaultArithmetic&) = delete;
+
+ private:
+  std::fenv_t previous_;
 };
 
 int cpu_of(const std::vector<int>& cpus, int thread) { return thread < static_cast<int>(cpus.size()) ? cpus[thread] : -1; }
@@ -95,6 +108,7 @@ void Pool::run(const std::shared_ptr<Work>& work) {
     wake();
   }
   const ScopedAffinity affinity(cpu_of(cpus_, 0));
+  const DefaultArithmetic arithmetic;
   work->run_phases(0);
   if (work->failed_.load(std::memory_order_relaxed)) std::rethrow_exception(work->error_);
 }
@@ -110,6 +124,7 @@ void Pool::drain() {
 
 void Pool::worker_loop(int thread) {
   const ScopedAffinity affinity(cpu_of(cpus_, thread));
+  const DefaultArithmetic arithmetic;
   for (std::uint64_t current = 0;;) {
     wait([&] { return run_count_.load(std::memory_order_seq_cst) != current || stopping_; }, IDLE_SPIN);
     if (stopping_) return;

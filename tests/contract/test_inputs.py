@@ -36,6 +36,17 @@ def test_what_a_step_is_given_is_read_row_by_row(participant: Participant) -> No
 
 
 @pytest.mark.parametrize("participant", PARTICIPANTS, ids=str)
+def test_a_program_without_a_table_takes_any_tokens(participant: Participant) -> None:
+    sketch = Sketch()
+    doubled = sketch.op("linear", (sketch.input("states", WIDTH),), "doubled", (sketch.weight("twice", 2 * np.eye(WIDTH)),))
+    backend = participant.make()
+    loaded = backend.load(sketch.program(logits=sketch.op("gather", (doubled,), "logits")), sketch.weights, KVLayout(1, 16))
+    states = np.arange(ROWS * WIDTH, dtype=np.float32).reshape(ROWS, WIDTH) / 16
+    batch = replace(batch_of([Share(np.arange(ROWS), 0, np.array([0]), range(ROWS))], 16), inputs={"states": states})
+    assert np.array_equal(backend.step(loaded, batch).logits, 2 * states)
+
+
+@pytest.mark.parametrize("participant", PARTICIPANTS, ids=str)
 def test_what_a_step_is_given_is_left_as_it_was(participant: Participant) -> None:
     """Heads that are normed and rotated stand in the caller's memory."""
     given = np.random.default_rng(0).standard_normal((ROWS, 4 * 16)).astype(np.float32)

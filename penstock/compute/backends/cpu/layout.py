@@ -23,7 +23,8 @@ STEPS = {F32: 1, F16: 1, BF16: 32, I8: 4, I6: 16, I4: 8}  # what k is filled up 
 
 def places(natives: Sequence[Native], outputs: Sequence[str], inputs: Sequence[str] = ()) -> dict[str, int]:
     """Buffer -> place. Buffers share a place when one is last read before the other is written; outputs and inputs share with nobody."""
-    last = {name: i for i, native in enumerate(natives) for name in native.buffers.values()}
+    num_embeds = sum(native.kind == "embed" for native in natives)  # all are looked up together, before everything else
+    last = {name: max(i, num_embeds) for i, native in enumerate(natives) for name in native.buffers.values()}
     for name in outputs:
         last[name] = len(natives)
     found: dict[str, int] = {name: at for at, name in enumerate(inputs)}

@@ -46,7 +46,7 @@ class Reading:
 
 
 def lower(program: Program) -> list[Native]:
-    """The program's operations in its order, fewer of them; every op of `ops.OPS` is known."""
+    """The program's operations, fewer of them, in its order, but for embeddings, which come first; every op of `ops.OPS` is known."""
     readers: dict[str, list[Op]] = {}
     for op in program.ops:
         for name in dict.fromkeys(op.inputs):
@@ -55,7 +55,7 @@ def lower(program: Program) -> list[Native]:
     place = {id(op): i for i, op in enumerate(program.ops)}
     reading = Reading(program, readers, writer, frozenset((*program.outputs.values(), *program.inputs)), place)
     found: list[Native] = []
-    for op in program.ops:
+    for op in sorted(program.ops, key=lambda op: op.kind != "embed"):
         if id(op) not in reading.done:
             found.extend(LOWER[op.kind](reading, op))
     return found

@@ -1,6 +1,11 @@
 """A row of 16-bit numbers has the same bits alone as among others, denormals included: where tiles multiply many rows, they take those for
 zero, and so must the vectors that multiply a few."""
+import ctypes
 import itertools
+import platform
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -53,3 +58,37 @@ def test_few_rows_of_attention(kernels: str, by_key: float, by_value: float, sca
     for count in range(1, 7):
         parts = play(backend, program, sketch.weights, Story((((0, count),),) * (42 // count), unwritten=LEFT), tokens)["out"][0]
         assert np.array_equal(parts, whole[: len(parts)]), count
+
+
+@contextmanager
+def arithmetic(mxcsr: int) -> Iterator[None]:
+    """What the calling thread's vector instructions do with denormals, and how they round: a field of glibc's fenv_t on x86-64."""
+    libm, before, changed = ctypes.CDLL("libm.so.6"), (ctypes.c_uint32 * 8)(), (ctypes.c_uint32 * 8)()
+    libm.fegetenv(before), libm.fegetenv(changed)
+    changed[7] = mxcsr
+    libm.fesetenv(changed)
+    try:
+        yield
+    finally:
+        libm.fesetenv(before)
+
+
+def is_unusual() -> bool:
+    """Whether this thread flushes denormals, or rounds upward."""
+    return bool(np.float32(1e-39) * np.float32(1) == 0 or np.float32(1) + np.float32(1e-9) > 1)
+
+
+@pytest.mark.skipif(sys.platform != "linux" or platform.machine() != "x86_64", reason="sets a register of x86-64")
+@pytest.mark.parametrize("mxcsr", [0x9FC0, 0x5F80], ids=["denormals flushed", "rounding upward"])
+def test_what_the_process_does_to_its_floats_changes_no_bit(mxcsr: int) -> None:
+    weights, rows = numbers(7, (700, 32), 1.0), numbers(8, (40, 32), 1.1e-39)
+    rows[20:] *= np.float32(2.0**120)
+    alone, shared = (Product(Cpu(CpuOptions(kernels="generic"), "float32", ""), weights.shape, weights, threads) for threads in (1, 3))
+    expected = alone.of(rows)
+    with arithmetic(mxcsr):
+        assert is_unusual()
+        late = Product(Cpu(CpuOptions(kernels="generic"), "float32", ""), weights.shape, weights, 3)
+        found = [product.of(rows) for product in (alone, shared, late)]
+        assert is_unusual()
+    for each in found:
+        assert np.array_equal(each.view(np.uint32), expected.view(np.uint32))

@@ -100,6 +100,12 @@ def test_tokens_are_rows_of_every_table(backend: Any) -> None:
         backend.step(loaded, replace(GOOD, tokens=at(GOOD.tokens, 3, 8)))
 
 
+def test_a_cache_without_blocks_holds_no_slot(backend: Any) -> None:
+    loaded = backend.load(*decoder(PLAIN), KVLayout(0, 16), 1)
+    with pytest.raises(IndexError, match="slot 0 is not one of the 0"):
+        backend.step(loaded, GOOD)
+
+
 def test_operations_name_what_the_model_has(loaded: Any) -> None:
     for field, words in (("in", "buffer"), ("matrix2", "matrix"), ("bias", "vector"), ("rope_table", "rope table"), ("layer", "layer")):
         for index in (1000, -2):
