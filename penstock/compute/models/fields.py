@@ -115,6 +115,10 @@ class Fields:
     def wrong(self, name: str, valid: str) -> ModelError:
         return ModelError(f"{self._file} says {self._path}{name} {shown(self.raw(name, None))}, but it must be {valid}")
 
+    def leave_to(self, section: "Fields") -> None:
+        """What stands here and says the same in that section need not be read here, too."""
+        self._read |= {name for name, value in self._config.items() if section._config.get(name, MISSING) == value}
+
     def check_unread(self) -> None:
         """Raises ModelError for a field that would change what is computed but has not been read; logs the names of unknown ones."""
         unknown = []

@@ -15,12 +15,15 @@ ALIASES = (("model.", "language_model.model."), ("model.", "model.language_model
 
 def of(facts: Facts, defaults: Mapping[str, Any], flat: bool = False) -> Facts:
     """`facts` and `defaults` as of the language model alone. Whether embeddings are tied, and in which dtype all is saved, the outer
-    fields may say too, and are believed. `flat`: older configs of the family have all fields in one object."""
+    fields may say too, and are believed; what else they repeat of text_config is left to that. `flat`: older configs of the family have
+    all fields in one object."""
     def of_outer(fields: Fields) -> ModelSpec:
         text = fields.section("text_config", defaults)
         if text is None and not flat:
             raise ModelError("config.json has no text_config")
         fields.raw("vision_config", None)
+        if text is not None:
+            fields.leave_to(text)
         spec = facts(text or fields)
         own = {name: fields.raw(name, None) for name in ("dtype", "torch_dtype")}
         tied = fields.flag("tie_word_embeddings", spec.tied_embeddings)

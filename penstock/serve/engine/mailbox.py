@@ -22,16 +22,20 @@ class Mailbox:
     times: deque[float] | None = None
     patience_s: float = 0.0
     _held: list[Delta] = field(default_factory=list)
+    _begun: set[int] = field(default_factory=set)  # choices
     _due_s: float = 0.0
 
     def ready(self, item: Item, now_s: float) -> Sequence[Item]:
-        """What is handed over now: nothing while deltas are held, which a later item brings along."""
+        """What is handed over now: nothing while deltas are held, which a later item brings along. A choice's first is not held: from then
+        on its tokens are timed."""
         if not self.patience_s:
             return (item,)
         if isinstance(item, PenstockError):
             return (*self._release(now_s), item)
         self._held.append(item)
-        return self._release(now_s) if now_s >= self._due_s or item.finish_reason is not None or item.done else ()
+        is_first = item.index not in self._begun
+        self._begun.add(item.index)
+        return self._release(now_s) if is_first or now_s >= self._due_s or item.finish_reason is not None or item.done else ()
 
     def _release(self, now_s: float) -> Sequence[Delta]:
         held, self._held, self._due_s = self._held, [], now_s + self.patience_s

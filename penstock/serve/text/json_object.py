@@ -69,9 +69,9 @@ class ObjectReader:
         return self.state
 
     @property
-    def in_string(self) -> bool:
-        """Whether what comes next belongs to a string, of a key or a value."""
-        return self._token in ("string", "key")
+    def in_inner_string(self) -> bool:
+        """Whether what comes next belongs to a string within a member's array or object."""
+        return len(self._stack) > 1 and self._token in ("string", "key")
 
     def __len__(self) -> int:
         """Characters read, as `members` and `slice` count them."""

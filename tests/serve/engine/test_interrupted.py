@@ -62,7 +62,7 @@ def raising_at(number: int, function: Callable[..., Any], before: Callable[..., 
 
 def leak(kv: KVManager, *_: Any) -> None:
     for _ in range(3):
-        kv.pool.allocate()
+        kv.pool.allocate(1)
 
 
 @pytest.mark.parametrize(("owner", "name", "number", "before"), [

@@ -1,6 +1,6 @@
 """What plain steps, drafts and asking for them take: measured at startup, corrected while serving."""
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import exp
 
 from penstock.compute.decoding.control.contract import StepLoad
@@ -9,6 +9,7 @@ from penstock.core.work import STEP_UNITS
 DRAFTED_UNITS, DRAFT_UNITS = 2.0, 0.5  # the host's work for a sequence with drafts, and for each draft, in units of a sequence's plain work
 MEDIAN_OF = 5  # latest plain steps: a median ignores the odd one
 LEAST_OF_ROWS = 0.1  # of the measured time of its rows, that a step is taken to need
+FRESH_RATE = 0.02  # weight of a decode step in the share of those that are fresh
 COST_DECAY, COST_PRIOR = 0.98, 64.0  # of `_drafted`, with each step; drafts that were as dear as they should
 DEARER = 0.5, 4.0  # times as dear: at least, at most
 OFFERS_STEPS = 128, 512  # over which the share of sequences with offers is averaged: at first, and later
@@ -30,6 +31,7 @@ class StepCosts:
     # sequence: beside the model, of the host
     _unit_s: dict[bool, float] = field(default_factory=dict)  # median of the former; below zero where rows took longer when measured
     _host_unit_s: float = 0.0  # median of the latter
+    _fresh_share: float = 0.0  # of decode steps
     _drafted: tuple[float, float] = (0.0, 0.0)  # that steps with drafts took longer than plain ones, and that they should have
 
     def is_known(self) -> bool:
@@ -43,6 +45,16 @@ class StepCosts:
         """A decode step of this load's sequences without drafts."""
         least_s = LEAST_OF_ROWS * self._rows_s(load.num_seqs)
         return max(self._model_s(load) + self._of_kind(load.is_fresh) * (load.num_seqs + STEP_UNITS), least_s)
+
+    def usual_s(self, load: StepLoad) -> float:
+        """The same, as often fresh as decode steps are of late."""
+        fresh_s, other_s = [self.plain_s(replace(load, is_fresh=kind)) for kind in (True, False)]
+        return other_s + self._fresh_share * (fresh_s - other_s)
+
+    def count(self, load: StepLoad) -> None:
+        """A step of this load begins."""
+        if load.is_decode:
+            self._fresh_share += FRESH_RATE * (load.is_fresh - self._fresh_share)
 
     def observe_plain(self, load: StepLoad, seconds: float, computing_s: float) -> None:
         units = load.num_seqs + STEP_UNITS

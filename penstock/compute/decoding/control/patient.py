@@ -22,7 +22,7 @@ its tokens. What it took longer is spent from a budget of MAX_LOSS_SHARE of the 
 no drafts. Where the proposer had to be shown much that it had missed, drafts may repay that bit by bit, until the sequence ends.
 """
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import ceil, inf
 
 from penstock.compute.decoding.control.budget import MAX_LOSS_SHARE, SAVED_LOSS_STEPS, SAVED_SHOW_STEPS, WON_STEPS, Budget
@@ -141,6 +141,7 @@ class Patient:
             self._observe(last, lasted_s + self._between_s)
         self._is_settled = last is not None and is_like and not last.num_drafts
         self._load, self._begin_s, self._num_accepted = load, now, 0
+        self._costs.count(load)
 
     def _pass(self, num_steps: int) -> None:
         self._step += num_steps
@@ -337,10 +338,10 @@ class Patient:
 
     def _set_price(self, load: StepLoad, count: int, num_other_rows: int) -> None:
         """For steps of `count` sequences and so many rows of others."""
-        self._priced, load = (count, self._step), replace(load, is_fresh=False)  # it holds for longer than that
+        self._priced = count, self._step
         drafted = max(1.0, self._asking.share_of_all(self._sure) * count)  # sequences with drafts
         dearer = self._costs.set_drafts(load, count + num_other_rows, drafted, self.max_drafts)
-        tokens_per_s, ask_s = load.num_seqs / self._costs.plain_s(load), self._asking.each_s / self.max_drafts
+        tokens_per_s, ask_s = load.num_seqs / self._costs.usual_s(load), self._asking.each_s / self.max_drafts
         self._price = (dearer * self._costs.draft_s + ask_s) * tokens_per_s
         self._model_price = (self._costs.draft_s + ask_s) * tokens_per_s
         if self._sure != (self._price > SURE_PRICE):

@@ -87,7 +87,7 @@ def as_value(
 
 
 def as_text(document: Document, room: int, part: Mapping[str, Any]) -> Written:
-    """The same for strings, null and booleans as plain texts: part of a terminal."""
+    """The same for strings, null, booleans and plain numbers as texts: part of a terminal."""
     from penstock.compute.decoding.grammar.schema.plain import texts
 
     with refusing():

@@ -9,7 +9,7 @@ from penstock.compute.decoding.grammar.patterns.syntax import PatternError
 from penstock.compute.decoding.grammar.schema import dialect, values
 from penstock.compute.decoding.grammar.schema.document import MAX_REFERENCES, SILENT, Document, Node, place_in, reference_to, step
 from penstock.compute.decoding.grammar.schema.errors import UnsupportedError, at, reading
-from penstock.compute.decoding.grammar.schema.records import ARRAY, EVERY, OBJECT, STRING
+from penstock.compute.decoding.grammar.schema.records import ARRAY, EVERY, OBJECT, STRING, Shape
 from penstock.core.errors import RequestError
 from penstock.serve.text.tools.rules import Function
 
@@ -67,29 +67,41 @@ def named(function: Function, is_name: IsName) -> list[str]:
         return []
 
 
-def kinds_of(function: Function) -> Mapping[str | None, frozenset[str]]:
+def kinds_of(schema: Mapping[str, Any]) -> Mapping[str | None, frozenset[str]]:
     """The types in JSON that a function's parameters allow for each argument, and, as None, for those that they do not name: UNTOLD where
     they allow all, or cannot be read."""
+    try:
+        root = root_of(schema)
+    except (UnsupportedError, TooLargeError):
+        return {None: UNTOLD}
+    shapes = shapes_of(schema)
+    found: dict[str | None, frozenset[str]] = {}
+    for name in (*root.names, None):
+        place = root.place_of(name)
+        kinds = frozenset(kind for shape in (place is not None and shapes({"$ref": place})) or () for kind in shape)
+        found[name] = kinds if kinds and kinds < EVERY.keys() else UNTOLD
+    return found
+
+
+def shapes_of(schema: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Sequence[Shape] | None]:
+    """Finds what is valid by the part of a schema that `$ref` leads to, and by the keywords beside it; None where that cannot be told."""
     from penstock.compute.decoding.grammar.patterns.algebra import Algebra
     from penstock.compute.decoding.grammar.schema.expand import Expander
     from penstock.compute.decoding.grammar.schema.lower import goal_of
 
     try:
-        root = root_of(function.given)
-        document = Document(function.given, Effort(most=MOST_KINDS))
+        document = Document(schema, Effort(most=MOST_KINDS))
     except (UnsupportedError, TooLargeError):
-        return {None: UNTOLD}
-    found: dict[str | None, frozenset[str]] = {}
+        return lambda wanted: None
     expander = Expander(document, Algebra(document.effort))
-    for name in (*root.names, None):
-        place = root.place_of(name)
+
+    def find(wanted: Mapping[str, Any]) -> Sequence[Shape] | None:
         try:
-            shapes = [] if place is None else expander.goal(goal_of(document, {"$ref": place}))
+            return expander.goal(goal_of(document, wanted))
         except (UnsupportedError, PatternError, TooLargeError, RecursionError):
-            shapes = []
-        kinds = frozenset(kind for shape in shapes for kind in shape)
-        found[name] = kinds if kinds and kinds < EVERY.keys() else UNTOLD
-    return found
+            return None
+
+    return find
 
 
 def root_of(document: Mapping[str, Any]) -> Root:

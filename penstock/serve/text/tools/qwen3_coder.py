@@ -12,7 +12,8 @@ PARAMETER, PARAMETER_END = "<parameter=", "</parameter>"
 
 
 class Qwen3CoderParser(TaggedParser):
-    """The tags around the function may be missing, and so may the closing tag of the function before that of the call."""
+    """The tags around the function may be missing, and so may the closing tag of the function before that of the call, or of the last
+    argument before both."""
 
     openings: ClassVar[Openings] = ((TaggedParser.markup[0], "<"), (FUNCTION, ""))
     head: ClassVar[str] = FUNCTION
@@ -22,6 +23,7 @@ class Qwen3CoderParser(TaggedParser):
     before_text: ClassVar[str] = "\n"
     value_ends: ClassVar[tuple[str, ...]] = ("\n" + PARAMETER_END, PARAMETER_END)
     ends: ClassVar[tuple[str, ...]] = (FUNCTION_END, TaggedParser.markup[1])
+    late_ends: ClassVar[tuple[str, ...]] = ("\n" + FUNCTION_END, FUNCTION_END)
 
     @classmethod
     def suits(cls, template: str) -> bool:

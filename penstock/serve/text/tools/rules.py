@@ -5,6 +5,7 @@ A parser's `rules` define `calls`, one call or more, and `answer`, text with cal
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from penstock.compute.decoding.grammar.syntax import literal
@@ -15,7 +16,7 @@ NOTHING: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalPro
 ANYTHING: Mapping[str, Any] = {"type": "object"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Function:
     """`parameters`: a JSON schema of the arguments, or None for a function without any. `field`: where in the request it is. `promised`:
     its arguments are going to be valid."""
@@ -35,6 +36,13 @@ class Function:
         """The schema that its arguments are valid by, which all references in it lead into."""
         return self.given if self.promised else ANYTHING
 
+    @cached_property
+    def kinds(self) -> Mapping[str | None, frozenset[str]]:
+        """The types of its arguments, found once for all answers of a request: see `kinds_of`."""
+        from penstock.serve.text.tools.parameters import kinds_of
+
+        return kinds_of(self.given)
+
     @property
     def arguments(self) -> str:
         """JSON: an object, whatever the function says, that is valid by its schema."""
@@ -45,7 +53,7 @@ class Function:
         return "%json " + json.dumps([self.name, reference, beside])
 
     def text(self, reference: str, **beside: Any) -> str:
-        """The same for strings, null and booleans, as plain text: part of a terminal."""
+        """The same for strings, null, booleans and plain numbers, as text: part of a terminal."""
         return "%text " + json.dumps([self.name, reference, beside])
 
 

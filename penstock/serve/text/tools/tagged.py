@@ -13,27 +13,31 @@ from penstock.serve.text.answer import Event, ToolCallArguments, ToolCallStart
 from penstock.serve.text.calls import HOLD, NewId, new_call_id
 from penstock.serve.text.json_object import BLANK, ObjectReader, State
 from penstock.serve.text.markup import ContentWriter, Openings, StateReader, find_tag
-from penstock.serve.text.tools.parameters import UNTOLD, kinds_of
+from penstock.serve.text.tools.parameters import UNTOLD
 from penstock.serve.text.tools.pythonic import read_call
 from penstock.serve.text.tools.rules import Function
 from penstock.serve.text.tools.tagged_rules import MAX_NAME
 
 NAME = re.compile(r"[\w.-]*", re.ASCII)
 WORDS = {"true": BOOLEAN, "false": BOOLEAN, "null": NULL}
+BRACKETS = {"[": ARRAY, "{": OBJECT}
 PYTHON = {"True": "true", "False": "false", "None": "null"}  # which templates write where they show earlier calls
 
 
 class Arguments:
     """The arguments of one call as a JSON object, written as far as is certain."""
 
-    def __init__(self, kinds: Mapping[str | None, Collection[str]]) -> None:
+    def __init__(self, kinds: Mapping[str | None, Collection[str]], obeyed: bool | None = None) -> None:
+        """`obeyed`: whether a grammar holds their texts to these types, or else ends each at the first closing tag; None without one."""
         self.pieces = ["{"]  # that have not been taken
         self.size = 1  # characters written
         self._kinds = kinds
+        self._obeyed = obeyed
         self._names: set[str] = set()
         self._is_string = False  # of the argument that is being written: it can be nothing else
         self._allowed: Collection[str] = UNTOLD
         self._text: list[str] = []  # of one that may be
+        self._first = ""  # character of it that is no white space
         self._reader = ObjectReader()
 
     def begin(self, name: str) -> bool:
@@ -46,23 +50,30 @@ class Arguments:
         self._is_string = set(self._allowed) == {STRING}
         if self._is_string:
             self._write('"')
-        self._text = []
+        self._text, self._first = [], ""
         self._reader = ObjectReader()
         self._read('{"":')
         return True
 
     @property
     def in_string(self) -> bool:
-        """Whether a string of JSON goes on, in an argument that is no string itself."""
-        return STRING not in self._allowed and self._reader.state is State.OPEN and self._reader.in_string
+        """Whether a string of JSON goes on, in an array or object that can be nothing else."""
+        return self._is_json and self._reader.state is State.OPEN and self._reader.in_inner_string
+
+    @property
+    def _is_json(self) -> bool:
+        """Whether the text begins like an array or an object, so that it is one."""
+        is_sure = STRING not in self._allowed if self._obeyed is None else self._obeyed
+        return is_sure and BRACKETS.get(self._first) in self._allowed
 
     def more(self, text: str) -> None:
         if self._is_string:
             self._write(json.dumps(text, ensure_ascii=False)[1:-1])
-        else:
-            self._text.append(text)
-            if STRING not in self._allowed:
-                self._read(text)
+            return
+        self._text.append(text)
+        self._first = self._first or text.lstrip(BLANK)[:1]
+        if self._is_json:
+            self._read(text)
 
     def end(self) -> None:
         self._write('"' if self._is_string else as_json("".join(self._text), self._allowed))
@@ -103,7 +114,7 @@ def value_in(text: str) -> str | None:
 
 def kind_of(value: str) -> str:
     """The type of a JSON value."""
-    return WORDS.get(value) or {'"': STRING, "[": ARRAY, "{": OBJECT}.get(value[0], NUMBER)
+    return WORDS.get(value) or BRACKETS.get(value[0]) or (STRING if value[0] == '"' else NUMBER)
 
 
 class TaggedParser(StateReader):
@@ -111,7 +122,8 @@ class TaggedParser(StateReader):
     but strings come while they are written, others when they are complete.
 
     A format says what its tags are. `head` stands between OPEN and the name of the function, `name_end` behind that; `key` and `key_end`
-    are around an argument's name, and `value` before its text; `value_ends` may end that, the longest first; `ends` may end the call.
+    are around an argument's name, and `value` before its text; `value_ends` may end that, the longest first; `ends` may end the call, and
+    `late_ends` the text, too, if its own closing tag is missing and that of the call follows.
     """
 
     markup: ClassVar[tuple[str, ...]] = ("<tool_call>", "</tool_call>")
@@ -124,15 +136,17 @@ class TaggedParser(StateReader):
     before_text: ClassVar[str] = ""  # what belongs to the tag before an argument's text, if it stands there
     value_ends: ClassVar[tuple[str, ...]]
     ends: ClassVar[tuple[str, ...]]
+    late_ends: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, new_id: NewId = new_call_id, sure: bool = False, functions: Sequence[Function] = ()) -> None:
         """`functions`: those that the model knows."""
         super().__init__(self._read_content)
         self._new_id = new_id
+        self._sure = sure
+        self._value_ends = self.value_ends if sure else (*self.value_ends, *self.late_ends)
         self._hold = 1 if sure else HOLD
         self._opens = (self.markup[0],) if sure or not self.head else (self.markup[0], self.head)  # grammars know no call without its tag
         self._functions = {each.name: each for each in functions}
-        self._kinds: dict[str, Mapping[str | None, Collection[str]]] = {}  # of the arguments of functions that were called
         self._content = ContentWriter()
         self._num_calls = 0  # told of
         self._told = False  # of the call that is being read
@@ -237,9 +251,9 @@ class TaggedParser(StateReader):
         end = name.end() + len(self.name_end)
         self._take(text[:end])
         self._name, self._read = name[0], self._read_between
-        if name[0] in self._functions and name[0] not in self._kinds:
-            self._kinds[name[0]] = kinds_of(self._functions[name[0]])
-        self._arguments = Arguments(self._kinds.get(name[0], {}))
+        function = self._functions.get(name[0])
+        obeyed = (function is not None and function.promised) if self._sure else None
+        self._arguments = Arguments({} if function is None else function.kinds, obeyed)
         return text[end:]
 
     def _read_between(self, text: str, events: list[Event]) -> str:
@@ -281,7 +295,7 @@ class TaggedParser(StateReader):
             self._take(text[: len(self.before_text)] if text.startswith(self.before_text) else "")
             text = text.removeprefix(self.before_text)
         self._begun = True
-        found = find_tag(text, self.value_ends)
+        found = find_tag(text, self._value_ends)
         self._waiting = found.after if found.tag is None else ""
         self._more(found.before)
         if found.tag is None:
@@ -294,17 +308,21 @@ class TaggedParser(StateReader):
 
     def _read_behind(self, text: str, events: list[Event]) -> str:
         """Up to what shows whether the text of an argument has ended."""
-        tag, rest = self._tag(text, (self.key, *self.ends), self._end)
+        is_late = self._end[0] in self.late_ends
+        tag, rest = self._tag(text, self.markup[1:2] if is_late else (self.key, *self.ends), self._end)
         if tag is None:
             return ""
+        closing, *blank = self._end
+        self._end = []
         if not tag:
-            closing, *blank = self._end
             self._more(closing)
-            self._end, self._read = [], self._read_text
+            self._read = self._read_text
             return "".join([*blank, rest])
-        self._take("".join(self._end))
-        self._end, self._read = [], self._read_between
         self._arguments.end()
+        self._read = self._read_between
+        if is_late:
+            return "".join([closing, *blank, tag, rest])
+        self._take("".join([closing, *blank]))
         return tag + rest
 
     def _more(self, text: str) -> None:

@@ -1,16 +1,18 @@
 """Arguments that stand between tags as a grammar: see tagged.py, which reads them."""
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from penstock.compute.decoding.grammar.schema.records import ARRAY, BOOLEAN, NULL, NUMBER, OBJECT, STRING
+from penstock.compute.decoding.grammar.schema.records import ARRAY, BOOLEAN, NULL, NUMBER, OBJECT, STRING, Numbers, Shape
 from penstock.compute.decoding.grammar.syntax import literal
-from penstock.serve.text.tools.parameters import kinds_of, named, promised
+from penstock.serve.text.json_object import NUMBER as UNSIGNED
+from penstock.serve.text.tools.parameters import named, promised, shapes_of
 from penstock.serve.text.tools.rules import Function, Wanted, text_in_regex
 
-WORDS = frozenset((BOOLEAN, NULL))
+TEXTS = frozenset((STRING, BOOLEAN, NULL))
 MAX_NAME = 256  # characters
-OTHERS = {  # how a text begins that is read as another type, or may be, where that is allowed
-    NUMBER: "-?[0-9]", ARRAY: r"\[", OBJECT: r"\{", BOOLEAN: r"(?:[Tt]rue|[Ff]alse)[ \t\r\n]*$", NULL: r"(?:null|None)[ \t\r\n]*$"}
+BLANK = r"[ \t\r\n]*"
+BEGUN = {NUMBER: "-?[0-9]", ARRAY: r"\[", OBJECT: r"\{"}  # how JSON of these types begins: what begins so must be one where one may stand
+WHOLE = {NUMBER: rf"-?{UNSIGNED.pattern}", BOOLEAN: "(?:[Tt]rue|[Ff]alse)", NULL: "(?:null|None)"}  # texts that are read as these types
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,30 +44,48 @@ class Tagged:
             places, required = promised(function, is_name, "text between tags")
         else:
             places, required = dict.fromkeys(named(function, is_name)), frozenset()
-        kinds = kinds_of(function)
+        told = {name: place for name, place in places.items() if place is not None}
+        values = dict(zip(told, self._values(function, told) if told else (), strict=True))
         rules = [f"{called}: {called}_from0", *self.wanted.until(self.close, f"{called}_any")[:1]]
-        for number, (name, place) in enumerate(places.items()):
+        for number, name in enumerate(places):
             value = f"{called}_value{number}"
             following = f"{called}_from{number + 1}"
             skipped = "" if name in required else f" | {following}"
             rules.append(f"{called}_from{number}: {self.before(name)} {value} {literal(self.behind)} {following}{skipped}")
-            rules += [f"{value}: {called}_any"] if place is None else self._value(function, place, value, kinds.get(name, kinds[None]))
+            rules += self._value(value, *values[name]) if name in values else [f"{value}: {called}_any"]
         return [*rules, f'{called}_from{len(places)}: ""']
 
-    def _value(self, function: Function, place: str, called: str, kinds: frozenset[str]) -> list[str]:
+    def _values(self, function: Function, places: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+        """Of each argument, by its name and a reference to what is said of it: its plain texts, and its JSON; "" for none."""
+        kinds, shapes = function.kinds, shapes_of(function.document)
+        for name, place in places.items():
+            every = kinds.get(name, kinds[None])
+            texts = every & texts_next_to(shapes({"$ref": place, "type": NUMBER})) if STRING in every else frozenset[str]()
+            others = every - texts
+            left_out = [{"pattern": each} for each in self._left_out(texts, others)]
+            beside = {"type": sorted(texts), "not": {"type": STRING, "anyOf": left_out}}
+            if others and texts and shapes({"$ref": place, **beside}) == []:
+                texts = frozenset()  # each would be read as another type
+            yield function.text(place, **beside) if texts else "", function.part(place, type=sorted(others)) if others else ""
+
+    def _left_out(self, texts: frozenset[str], others: frozenset[str]) -> list[str]:
+        """Patterns of what a string must not be next to texts, and JSON, of these types."""
+        whole = [f"^{BLANK}{WHOLE[kind]}{BLANK}$" for kind in sorted(texts - {STRING})]
+        return [text_in_regex(self.close), *whole, *(f"^{BLANK}{BEGUN[kind]}" for kind in sorted(others & BEGUN.keys()))]
+
+    def _value(self, called: str, text: str, json_text: str) -> list[str]:
         """The text of an argument, and what ends it."""
-        texts = WORDS if STRING in kinds else frozenset[str]()
-        others = sorted(kinds - {STRING} - texts)
-        choices = [f"{function.part(place, type=others)} {literal(self.gap)} {self.wanted.tag(self.close)}"] if others else []
-        rules = []
-        if STRING in kinds:
-            terminal, special = called.upper(), self.wanted.special(self.close) is not None
-            left_out = [text_in_regex(self.close), *(f"^[ \\t\\r\\n]*{OTHERS[kind]}" for kind in sorted(kinds - {STRING}))]
-            alternatives = [function.text(place, type=STRING, **{"not": {"anyOf": [{"pattern": each} for each in left_out]}})]
-            alternatives += [function.text(place, type=sorted(words))] if (words := texts & kinds) else []
-            choices.append(f"{terminal} {self.wanted.tag(self.close)}" if special else terminal)
-            rules.append(f"{terminal}: ({' | '.join(alternatives)}) {literal(self.gap + ('' if special else self.close))}")
+        terminal, special = called.upper(), self.wanted.special(self.close) is not None
+        choices = [f"{json_text} {literal(self.gap)} {self.wanted.tag(self.close)}"] if json_text else []
+        choices += [f"{terminal} {self.wanted.tag(self.close)}" if special else terminal] if text else []
+        rules = [f"{terminal}: {text} {literal(self.gap + ('' if special else self.close))}"] if text else []
         return [f"{called}: {' | '.join(choices)}", *rules]
+
+
+def texts_next_to(numbers: Sequence[Shape] | None) -> frozenset[str]:
+    """Types that may be written as texts where these are all numbers: numbers, too, if they are plain. A string may then begin like one."""
+    records = [None] if numbers is None else [shape.get(NUMBER) for shape in numbers]
+    return TEXTS | {NUMBER} if all(isinstance(each, Numbers) and each.is_plain for each in records) else TEXTS
 
 
 def is_name(text: str) -> bool:

@@ -251,6 +251,17 @@ def test_drafts_are_soon_judged_by_steps_that_are_not_fresh(right: float, least:
     assert engine.drafted_steps > 0 and engine.plain_s > least * engine.now
 
 
+def test_drafts_are_priced_by_fresh_steps_where_most_are() -> None:
+    """Of several users somebody has just begun in most steps; these take three times as long. Priced by the others: 1.10."""
+    engine = SimulatedEngine(2e-3, 2e-4, dict.fromkeys(range(8), 0.6), host=5e-5)
+    usual = engine.fixed
+    for step in range(1000):
+        engine.is_fresh = step % 12 < 9
+        engine.fixed = 3 * usual if engine.is_fresh else usual
+        engine.step()
+    assert engine.plain_s > 1.2 * engine.now
+
+
 def test_plain_steps_are_observed_often_at_first() -> None:
     """Those that came before drafts could are no reason to wait longer."""
     found, now = Patient([1e-4] * 100, 8), 0.0

@@ -169,6 +169,16 @@ def test_fields_that_nothing_reads_are_named_in_the_log(caplog: pytest.LogCaptur
     assert caplog.messages == ["fields of config.json that are not used: sliding_window, wobble, rope_scaling.finetuned"]
 
 
+def test_a_text_config_may_be_repeated_outside_of_it() -> None:
+    """As transformers 4.52 to 4.57 saved what was published in one object."""
+    scaling = {"type": "default", "rope_type": "default", "mrope_section": [2, 3, 3]}
+    one = {**COMMON, "rope_scaling": scaling, "layer_types": ["full_attention"] * 8, "tie_word_embeddings": True}
+    name = "Qwen2_5_VLForConditionalGeneration"
+    assert spec(name, **one, text_config=one) == spec(name, **one)
+    with pytest.raises(ModelError, match=r"says rope_scaling \{'type': 'linear', 'factor': 2.0\}, which is not supported"):
+        spec(name, **{**one, "rope_scaling": {"type": "linear", "factor": 2.0}}, text_config=one)
+
+
 def test_gelu_of_the_first_gemma() -> None:
     """Its tanh approximation, unless `hidden_activation`, which later configs have, says otherwise."""
     legacy = {"hidden_act": "gelu", "hidden_activation": None}

@@ -8,16 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.errors import RequestError
+from penstock.core.types import StructuredOutputsParams
 from penstock.serve.text.answer import Answer, ContentDelta, Event, ToolCallArguments, ToolCallStart
 from penstock.serve.text.calls import HOLD
 from penstock.serve.text.tools.glm45 import Glm45Parser
 from penstock.serve.text.tools.hermes import HermesParser
 from penstock.serve.text.tools.qwen3_coder import Qwen3CoderParser
-from penstock.serve.text.tools.rules import Function, Wanted
+from penstock.serve.text.tools.rules import Function, Wanted, rules_of
 from penstock.serve.text.tools.seed_oss import SeedOssParser
 from penstock.serve.text.tools.tagged import TaggedParser
+from tests.compute.decoding.grammar.tokens import TOKENS, compiler, matcher_of
 from tests.serve.text.tools.reading import call, check_any_cut, check_unchanged, cuts, numbered, pushed, read
 
+COMPILER = compiler()
 PARAMETERS: dict[str, Any] = {"type": "object", "properties": {
     "s": {"type": "string"}, "i": {"type": "integer"}, "n": {"type": "number"}, "b": {"type": "boolean"}, "z": {"type": ["string", "null"]},
     "a": {"type": "array"}, "o": {"$ref": "#/$defs/o"}, "many": {"anyOf": [{"type": "string"}, {"type": "array"}]}, "any": {},
@@ -86,7 +89,8 @@ def arguments_of(parser: type[TaggedParser], text: str) -> Any:
     ("s", "a < b && c > d </b> <function=x> <tool_call>", "a < b && c > d </b> <function=x> <tool_call>"),
     ("i", "3", 3), ("i", " -3 ", -3), ("i", "3.0", 3.0), ("i", "three", "three"), ("i", "", ""), ("i", "03", "03"), ("i", "1e5", 1e5),
     ("i", "true", True), ("i", "9" * 30, int("9" * 30)), ("n", "2.5e3", 2500.0), ("n", "NaN", "NaN"), ("n", "1, 2", "1, 2"),
-    ("b", "true", True), ("b", "False", False), ("b", "yes", "yes"), ("b", '"true"', "true"),
+    ("i", '"3', '"3'), ("a", '"open', '"open'), ("z", '["', '["'), ("b", "true", True),
+    ("b", "False", False), ("b", "yes", "yes"), ("b", '"true"', "true"),
     ("z", "null", None), ("z", "None", None), ("z", "None of them", "None of them"), ("z", "nullable", "nullable"), ("z", "5", "5"),
     ("a", "[1, [2]]", [1, [2]]), ("a", "[1, 2", "[1, 2"), ("a", '["a\nb"]', ["a\nb"]), ("a", '1, "": 2', '1, "": 2'), ("a", "1}", "1}"),
     ("o", '{"a": {"b": ["}"]}}', {"a": {"b": ["}"]}}),
@@ -114,6 +118,15 @@ def test_of_other_functions_nothing_is_known(parser: type[TaggedParser], write: 
     assert read(parser(numbered()), write("f", **given)).tool_calls == (call(0, "f", '{"s": "5", "t": [5]}'),)
 
 
+def test_a_function_is_looked_into_once_for_all_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[Any] = []
+    monkeypatch.setattr("penstock.serve.text.tools.parameters.kinds_of", lambda schema: looked.append(schema) or {})
+    functions = [Function("f", PARAMETERS)]
+    for _ in range(3):
+        read(Qwen3CoderParser(numbered(), functions=functions), qwen("f", s="x") + qwen("f") + qwen("unknown"))
+    assert looked == [PARAMETERS]
+
+
 @every_format
 def test_several_calls_behind_text(parser: type[TaggedParser], write: Write) -> None:
     text = f"Let me look.\n\n{write('f', s='Oslo', i='3')}\n{write('g.h-1')}\n"
@@ -131,6 +144,42 @@ def test_a_closing_tag_within_a_text_belongs_to_it_unless_another_tag_follows(pa
     assert arguments_of(parser, write("f", a=inside)) == {"a": json.loads(inside)}
 
 
+@every_format
+def test_what_a_grammar_writes_ends_where_the_grammar_ends_it(parser: type[TaggedParser], write: Write) -> None:
+    end = parser.value_ends[-1]
+    inside = f'["{end}{parser.key}x{parser.key_end}", "{end}{parser.ends[0]}"]'
+    known = [Function("f", PARAMETERS), Function("free", PARAMETERS, promised=False)]
+    for name in ("a", "many"):  # a list, if it is none of the texts, which hold no closing tag
+        (found,) = read(parser(numbered(), True, known), write("f", **{name: inside})).tool_calls
+        assert json.loads(found.arguments) == {name: json.loads(inside)}
+    for name in ("a", "many", "z", "i"):  # of a function that promises nothing, the first closing tag ends each
+        (found,) = read(parser(numbered(), True, known), write("free", **{name: '["'})).tool_calls
+        assert json.loads(found.arguments) == {name: '["'}
+
+
+@pytest.mark.parametrize(("schema", "texts", "others"), [
+    ({"type": ["string", "integer"]}, {"5": 5, "-7": -7, "5 apples": "5 apples", "2024-05-01": "2024-05-01", "05": "05"}, ["1.5"]),
+    ({"type": ["string", "integer"], "maximum": 9}, {"5": 5, "apples": "apples"}, ["10", "05"]),
+    ({"anyOf": [{"type": "string", "pattern": "^[0-9]+$"}, {"type": "integer"}]}, {"12": 12, "012": "012"}, ["x", "-01"]),
+    ({"anyOf": [{"type": "string", "format": "date-time"}, {"type": "number"}]},
+     {"2024-05-01T10:00:00Z": "2024-05-01T10:00:00Z", "1.5e3": 1500.0}, ["x"]),
+    ({"enum": ["1", 1]}, {"1": 1}, ["2", '"1"']), ({"enum": ["null", None, "a"]}, {"null": None, "a": "a"}, ["None"]),
+    ({"enum": ["True", True]}, {"true": True}, ["True"]), ({"enum": ["[]", [], "5", 5, None]}, {"[]": [], "5": 5, "null": None}, ["a"]),
+], ids=str)
+@every_format
+def test_texts_next_to_other_types_are_those_that_are_read_as_such(
+        parser: type[TaggedParser], write: Write, schema: Any, texts: dict[str, Any], others: list[str]) -> None:
+    functions = [Function("f", {"properties": {"x": schema}})]
+    rules = rules_of("start: calls\n" + parser.rules(Wanted(functions, False, lambda text: None)), functions)
+    for text in (*texts, *others):
+        written = write("f", x=text)
+        ids = TOKENS.encode(written)
+        matcher = matcher_of(COMPILER, StructuredOutputsParams(grammar=rules))
+        assert (matcher.take(ids) == len(ids)) is (text in texts)
+        (found,) = read(parser(numbered(), True, functions), written).tool_calls
+        assert text in others or json.loads(found.arguments) == {"x": texts[text]}
+
+
 @pytest.mark.parametrize(("text", "arguments"), [
     ("<tool_call><function=f><parameter=s>a b</parameter><parameter=i>1</parameter></function></tool_call>", {"s": "a b", "i": 1}),
     ("<function=f>\n<parameter=s>\nx\n</parameter>\n</function>", {"s": "x"}),
@@ -139,11 +188,22 @@ def test_a_closing_tag_within_a_text_belongs_to_it_unless_another_tag_follows(pa
     ("<tool_call>\n<function=f>\n<parameter=s>\n\n</parameter>\n</function>", {"s": ""}),
     ("<tool_call>\n<function=f>\n<parameter=s>\n</parameter>\n</function>", {"s": ""}),
     ("<tool_call>\n<function=f>\n</function>\n</tool_call>", {}),
+    ("<tool_call>\n<function=f>\n<parameter=i>\n1\n</parameter>\n<parameter=s>\nx</function>\n</function>\n</tool_call>",
+     {"i": 1, "s": "x</function>"}),
     ('<tool_call>\n<function=f>\n<parameter=a>\n["open\n</parameter>\n</function>\n</tool_call>', {"a": '["open'}),
 ])
 def test_qwens_tags_may_be_missing_and_line_breaks_too(text: str, arguments: Any) -> None:
     assert arguments_of(Qwen3CoderParser, text) == arguments
     assert read(Qwen3CoderParser(numbered()), text).content is None
+
+
+@pytest.mark.parametrize(("parser", "write"), [(Qwen3CoderParser, qwen), (SeedOssParser, seed)])
+def test_a_grammar_leaves_out_no_closing_tag(parser: type[TaggedParser], write: Write) -> None:
+    inside = f"a\n</function>\n{parser.markup[1]}b"
+    (found,) = read(parser(numbered(), True, FUNCTIONS), write("f", s=inside)).tool_calls
+    assert json.loads(found.arguments) == {"s": inside}
+    text = write("f", s="x").replace(parser.value_ends[0], "")  # and a model may
+    assert arguments_of(parser, text) == {"s": "x"}
 
 
 @pytest.mark.parametrize("text", [

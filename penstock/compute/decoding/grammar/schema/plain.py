@@ -1,4 +1,5 @@
-"""Texts as they are, not as JSON writes them: those, and the words null, true and false, that a schema accepts."""
+"""Texts as they are, not as JSON writes them: those, and the words null, true and false, and numbers, that a schema accepts."""
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,13 +12,16 @@ from penstock.compute.decoding.grammar.schema.errors import UnsupportedError, at
 from penstock.compute.decoding.grammar.schema.expand import Expander
 from penstock.compute.decoding.grammar.schema.formats import KNOWN_TEXTS
 from penstock.compute.decoding.grammar.schema.lower import goal_of, lowered
-from penstock.compute.decoding.grammar.schema.records import Booleans, Nulls, Record, Strings
+from penstock.compute.decoding.grammar.schema.records import Booleans, Nulls, Numbers, Record, Strings
 from penstock.compute.decoding.grammar.syntax import expression, literal
+
+INTEGER = "-?(?:0|[1-9][0-9]*)"
+NUMBER = rf"{INTEGER}(?:\.[0-9]+)?(?:[eE][+\-]?[0-9]+)?"
 
 
 def texts(document: Document, wanted: Mapping[str, Any], room: int) -> str:
-    """A part of a terminal in llguidance's dialect of Lark. `wanted`: as in `lowered`; nothing but strings, null and booleans are valid by
-    it. `room`: characters, and no answer has more. Raises UnsupportedError and TooLargeError."""
+    """A part of a terminal in llguidance's dialect of Lark. `wanted`: as in `lowered`; nothing but strings, null, booleans and numbers that
+    are plain is valid by it. `room`: characters, and no answer has more. Raises UnsupportedError and TooLargeError."""
     lowered(document, wanted, room)  # which refuses what cannot be obeyed
     goal, algebra = goal_of(document, wanted), Algebra(document.effort)
     try:
@@ -34,6 +38,9 @@ def written(record: Record, algebra: Algebra, room: int) -> Iterator[str]:
         yield literal("null")
     elif isinstance(record, Booleans):
         yield from [literal("true" if value else "false") for value in sorted(record.values)]
+    elif isinstance(record, Numbers):
+        any_number = expression(INTEGER if record.integer else NUMBER)
+        yield from [any_number] if record.values is None else [literal(json.dumps(value)) for value in record.values]
     elif isinstance(record, Strings):
         yield from map(literal, record.values) if record.values is not None else [intersection(record, algebra, room)]
 

@@ -35,6 +35,11 @@ class Numbers:
     multiples: tuple[Number, ...] = ()  # of all of these
     values: tuple[Number, ...] | None = None  # one of these
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it says no more than that a number is an integer, or one of a list."""
+        return self.values is not None or replace(self, integer=False) == Numbers()
+
 
 @dataclass(frozen=True, slots=True)
 class Strings:
