@@ -86,9 +86,12 @@ class Fitted:
         rows, seconds = self.rows, self.rows_s
         if len(rows) == 1:
             return seconds[0] * max(1.0, count / rows[0])
-        at = min(max(bisect_right(rows, count), 1), len(rows) - 1)
-        slope = (seconds[at] - seconds[at - 1]) / (rows[at] - rows[at - 1])
-        return seconds[at - 1] + slope * max(0, count - rows[at - 1])
+        if count <= rows[0]:
+            return seconds[0]
+        before = bisect_right(rows, count, 1, len(rows) - 1) - 1
+        low, low_s = rows[before], seconds[before]
+        slope = (seconds[before + 1] - low_s) / (rows[before + 1] - low)
+        return low_s + slope * (count - low)
 
     def as_json(self) -> dict[str, Any]:
         return {

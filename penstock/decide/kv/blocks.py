@@ -30,30 +30,22 @@ class BlockPool:
         """How many hold the block; 0 when it is free."""
         return self.num_holders[block_id]
 
-    def allocate(self) -> int:
-        """Hands out a free block with one holder. Raises CapacityError when all are held."""
-        if not self._free:
-            raise CapacityError(f"all {self.num_blocks} KV blocks are held, none is free")
-        block_id = self._free.pop()
-        self.num_holders[block_id] = 1
-        return block_id
-
-    def share(self, block_id: int) -> None:
-        """One more holder of a held block. Raises ValueError when the block is free."""
-        if self.num_holders[block_id] == 0:
-            raise ValueError(f"block {block_id} is free and cannot be shared")
-        self.num_holders[block_id] += 1
+    def allocate(self, num: int) -> list[int]:
+        """Hands out so many free blocks with one holder each. Raises CapacityError when fewer are free."""
+        num_left = len(self._free) - num
+        if num_left < 0:
+            raise CapacityError(f"{num} KV blocks are wanted, but of {self.num_blocks} only {len(self._free)} are free")
+        block_ids = self._free[num_left:][::-1]
+        del self._free[num_left:]
+        for block_id in block_ids:
+            self.num_holders[block_id] = 1
+        return block_ids
 
     def share_all(self, block_ids: Iterable[int]) -> None:
         """One more holder of each of these blocks, which somebody holds."""
         num_holders = self.num_holders
         for block_id in block_ids:
             num_holders[block_id] += 1
-
-    def release(self, block_id: int) -> int:
-        """One holder less; returns how many are left, and with 0 the block is free. Raises ValueError when it was free already."""
-        self.release_all((block_id,))
-        return self.num_holders[block_id]
 
     def release_all(self, block_ids: Iterable[int]) -> list[int]:
         """One holder less of each of these blocks, in this order; returns those that have one left, or none and are free. Raises ValueError

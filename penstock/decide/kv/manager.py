@@ -5,10 +5,10 @@ those that the step in flight writes; whatever it has computed in whole blocks o
 tree's own blocks. Blocks that only the tree holds count as free.
 """
 import logging
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from penstock.core.clock import Clock
 from penstock.core.errors import CapacityError
@@ -16,7 +16,7 @@ from penstock.core.prefix import num_common
 from penstock.core.types import SamplingParams, Seq
 from penstock.decide.kv import marks
 from penstock.decide.kv.blocks import BlockPool, IntegrityError
-from penstock.decide.kv.radix import EvictPolicy, Node, RadixTree
+from penstock.decide.kv.radix import NOTHING, EvictPolicy, Node, Prefix, RadixTree
 
 MAX_PINNED_SHARE = 0.5  # of all blocks; what marks may keep from everybody else
 WATERMARK_SHARE = 0.01  # of all blocks; left free at admission for the growth of what runs already
@@ -66,7 +66,7 @@ class KVManager:
         self.tree = RadixTree(self.pool, self.block_size, self._evict, max_pinned=int(num_blocks * MAX_PINNED_SHARE))
         self._held: dict[int, _Held] = {}
         self._num_promised = 0
-        self._refused: tuple[int, list[Node]] | None = None  # seq_id last refused, and what of it was cached
+        self._refused: tuple[int, Prefix] | None = None  # seq_id last refused, and what of it was cached
 
     @property
     def num_total(self) -> int:
@@ -100,7 +100,7 @@ class KVManager:
 
     def num_found(self, seq: Seq) -> int:
         """Tokens of the sequence that `admit` would find in the cache now, and not compute again."""
-        return min(len(self._find(seq)) * self.block_size, len(seq.tokens) - 1)
+        return min(self._find(seq).num_blocks * self.block_size, len(seq.tokens) - 1)
 
     def holders(self) -> set[int]:
         """The seq_ids of live sequences."""
@@ -117,18 +117,20 @@ class KVManager:
         """
         now = self._clock.now()
         self.tree.expire(now)
-        nodes = self._find(seq)
-        num_needed = self._fit(seq, nodes, self.num_total if alone else self._room(), alone)
-        if num_needed is None:
-            self._refused = (seq.seq_id, nodes)
+        found = self._find(seq)
+        fit = self._fit(seq, found, self.num_total if alone else self._room(), alone)
+        if fit is None:
+            self._refused = (seq.seq_id, found)
             return False
         self._refused = None
-        num_found = len(nodes) * self.block_size
-        seq.num_computed = min(num_found, len(seq.tokens) - 1)
-        registered = nodes[: seq.num_computed // self.block_size]
-        num_new = 0 if seq.num_preemptions else len(registered)  # one whose last token is computed again is used by `commit`
-        seq.block_ids = tuple([self.tree.acquire(node, now, at < num_new) for at, node in enumerate(nodes)])
-        self._held[seq.seq_id] = _Held(seq, registered[-1] if registered else None, len(registered), num_needed)
+        num_found, num_needed = fit
+        seq.num_computed = min(num_found * self.block_size, len(seq.tokens) - 1)
+        num_registered = seq.num_computed // self.block_size
+        last = self._end(found.node, num_found)
+        registered, nodes = self._end(last, num_registered), self.tree.path(last)
+        num_new = 0 if seq.num_preemptions else num_registered  # one whose last token is computed again is used by `commit`
+        seq.block_ids = tuple(chain.from_iterable([self.tree.acquire(node, now, node.depth <= num_new) for node in nodes]))
+        self._held[seq.seq_id] = _Held(seq, registered, num_registered, num_needed)
         self._num_promised += num_needed
         if seq.num_preemptions == 0:
             self._count_found(seq, nodes)
@@ -145,8 +147,8 @@ class KVManager:
         that runs can come to share more with it."""
         if self._refused is None or self._refused[0] != seq.seq_id or self.tree.num_pinned:
             return False
-        nodes = self._find(seq)
-        return not self._may_be_cached(seq, nodes) and self._fit(seq, nodes, self._room(), alone=False) is None
+        found = self._find(seq)
+        return not self._may_be_cached(seq, found) and self._fit(seq, found, self._room(), alone=False) is None
 
     def ready(self, seqs: Sequence[Seq]) -> list[bool]:
         """Whether each has the slot of its next token already, and to itself: `grow` would change nothing."""
@@ -174,14 +176,14 @@ class KVManager:
             if num_missing > 0:
                 tree.break_pins(num_missing, now)
                 log.warning("request %s runs alone and needs %d pinned blocks to continue: evicted early", seq.request_id, num_missing)
-        fresh = [self._allocate(now) for _ in range(num_new)]
+        fresh = self._allocate(num_new, now)
         copies = [(block_ids[i], block_id) for i, block_id in zip(shared, fresh, strict=False)]
         grown = list(block_ids)
         for i, block_id in zip(shared, fresh, strict=False):
             grown[i] = block_id
         seq.block_ids = (*grown, *fresh[len(shared) :])
         for source, _ in copies:
-            tree.release(source, now)
+            tree.release_all((source,), now)
         held = self._held[seq.seq_id]
         kept = min(num_new, held.num_promised)
         held.num_promised -= kept
@@ -198,15 +200,14 @@ class KVManager:
             return
         num_full = min(seq.num_computed, len(seq.tokens)) // size
         now = self._clock.now()
-        block_ids, tokens, insert = list(seq.block_ids), seq.tokens, self.tree.insert
-        for i in range(held.num_registered, num_full):
-            own = block_ids[i]
-            node = insert(held.node, seq.salt, tuple(tokens[i * size : (i + 1) * size]), own, now)
-            if node.block_id != own:
-                block_ids[i] = self.tree.acquire(node, now)
-                seq.block_ids = tuple(block_ids)
-                self.tree.release(own, now)
-            held.node, held.num_registered = node, i + 1
+        while (start := held.num_registered) < num_full:
+            own = list(seq.block_ids[start:num_full])
+            node = self.tree.insert(held.node, seq.salt, seq.tokens[start * size : num_full * size], own, now)
+            num = node.depth - start
+            if node.block_ids[-1] != own[num - 1]:
+                seq.block_ids = (*seq.block_ids[:start], *self.tree.acquire(node, now), *seq.block_ids[node.depth :])
+                self.pool.release_all(own[:num])
+            held.node, held.num_registered = node, node.depth
         self._pin_marks(seq, held, now)
 
     def truncate(self, seq: Seq) -> None:
@@ -241,17 +242,16 @@ class KVManager:
         if not alike(child, parent, num_tokens):
             raise ValueError(f"sequence {child.seq_id} does not begin with the first {num_tokens} tokens of {parent.seq_id}")
         held, before = self._held[parent.seq_id], self._held.get(child.seq_id)
-        node, depth = held.node, held.num_registered
-        while depth > num_tokens // self.block_size:
-            assert node is not None
-            node, depth = node.parent, depth - 1
         block_ids = parent.block_ids[: self.blocks_for(num_tokens)]
+        last = self._end(held.node, min(held.num_registered, len(block_ids)))
+        depth = min(held.num_registered, num_tokens // self.block_size)
+        node = self._end(last, depth)
         num_same = num_common(child.block_ids, block_ids)
         self.pool.share_all(block_ids[num_same:])
         self.tree.release_all(child.block_ids[num_same:], self._clock.now())
         child.block_ids, child.num_computed = block_ids, num_tokens
         num_promised = 0 if before is None else before.num_promised
-        self._held[child.seq_id] = _Held(child, node if depth else None, depth, num_promised, marked=True)
+        self._held[child.seq_id] = _Held(child, node, depth, num_promised, marked=True)
 
     def check_integrity(self) -> None:
         """Raises IntegrityError if an invariant of the pool, the tree or this module's docstring does not hold."""
@@ -274,31 +274,35 @@ class KVManager:
             raise IntegrityError(f"sequence {seq.seq_id} has {len(seq.block_ids)} blocks for {seq.num_computed} computed tokens")
         if (held.node.depth if held.node else 0) != held.num_registered:
             raise IntegrityError(f"sequence {seq.seq_id} has registered {held.num_registered} blocks, but its node is not as deep")
-        node = held.node
-        while node is not None and node.parent is not None:
-            i = node.depth - 1
-            if seq.block_ids[i] != node.block_id or tuple(seq.tokens[i * self.block_size : node.depth * self.block_size]) != node.tokens:
-                raise IntegrityError(f"sequence {seq.seq_id} and the tree differ in block {i}")
-            node = node.parent
+        size = self.block_size
+        for node in self.tree.path(held.node):
+            start, end = node.start, node.depth
+            if seq.block_ids[start:end] != tuple(node.block_ids) or seq.tokens[start * size : end * size] != node.tokens:
+                raise IntegrityError(f"sequence {seq.seq_id} and the tree differ in blocks {start} to {end - 1}")
 
     def _room(self) -> int:
         """Blocks that a new sequence could be given."""
         return self.num_allocatable - self._num_promised - self._watermark
 
-    def _find(self, seq: Seq) -> list[Node]:
+    def _end(self, node: Node | None, num_blocks: int) -> Node | None:
+        """The node of the last of the first blocks on the way to this one, which ends with them; None if there are none."""
+        return None if node is None or not num_blocks else self.tree.cut(node, num_blocks)
+
+    def _find(self, seq: Seq) -> Prefix:
         if not self._num_readable(seq):
-            return []
-        known = self._refused[1] if self._refused is not None and self._refused[0] == seq.seq_id else ()
+            return NOTHING
+        known = self._refused[1] if self._refused is not None and self._refused[0] == seq.seq_id else NOTHING
         return self.tree.match(seq.salt, seq.tokens, self._num_readable(seq) // self.block_size, known)
 
-    def _may_be_cached(self, seq: Seq, nodes: list[Node]) -> bool:
-        """Whether a live sequence may come to register the block that follows `nodes` in this one."""
-        end = (len(nodes) + 1) * self.block_size
+    def _may_be_cached(self, seq: Seq, found: Prefix) -> bool:
+        """Whether a live sequence may come to register the block that follows what was found of this one."""
+        end = (found.num_blocks + 1) * self.block_size
         if end > self._num_readable(seq):
             return False
+        path = {None, *self.tree.path(found.node)}
         for held in self._held.values():
             own, depth = held.seq, held.num_registered
-            if own.salt == seq.salt and depth <= len(nodes) and held.node is (nodes[depth - 1] if depth else None):
+            if own.salt == seq.salt and depth <= found.num_blocks and held.node in path:
                 start, most = depth * self.block_size, min(end, len(own.tokens))
                 if own.tokens[start:most] == seq.tokens[start:most]:
                     return True
@@ -310,37 +314,45 @@ class KVManager:
             return 0
         return len(seq.tokens) if looks_up(seq.params) or seq.num_scored >= seq.num_prompt - 1 else seq.num_scored
 
-    def _fit(self, seq: Seq, nodes: list[Node], room: int, alone: bool) -> int | None:
-        """Blocks to allocate beside those of `nodes`, or None if both together are more than `room`.
+    def _fit(self, seq: Seq, found: Prefix, room: int, alone: bool) -> tuple[int, int] | None:
+        """(blocks to take from the cache, blocks to allocate beside them), or None if both together are more than `room`.
 
-        When the cache has all tokens, the last is computed again, into a copy of its block; without room for a copy the
-        node is dropped from `nodes`, and all of its block is computed again, into a new one.
+        When the cache has all tokens, the last is computed again, into a copy of its block; without room for a copy one block less is
+        taken, and all of the last is computed again, into a new one.
         """
-        whole = len(nodes) * self.block_size == len(seq.tokens)
-        num_needed = self.blocks_for(len(seq.tokens)) - len(nodes) + whole
+        num_found = found.num_blocks
+        whole = num_found * self.block_size == len(seq.tokens)
+        num_needed = self.blocks_for(len(seq.tokens)) - num_found + whole
         if num_needed > room:
             return None
-        num_taken = len(nodes) - (0 if alone else bisect_left(nodes, True, key=self._is_evictable))  # below one that is, all are
-        if whole and num_needed + num_taken > room:
-            last = nodes.pop()
-            num_taken -= alone or self._is_evictable(last)
-        return num_needed if num_needed + num_taken <= room else None
+        num_kept = 0 if alone else self._num_kept(found)
+        if whole and num_needed + num_found - num_kept > room:
+            num_found -= 1
+        return (num_found, num_needed) if num_needed + max(num_found - num_kept, 0) <= room else None
+
+    def _num_kept(self, found: Prefix) -> int:
+        """Blocks of what was found that cannot be evicted; below one that can, all can."""
+        node, num = found.node, found.num_blocks
+        while node is not None and node.parent is not None and self._is_evictable(node):
+            node, num = node.parent, node.start
+        return num
 
     def _is_evictable(self, node: Node) -> bool:
         return not node.pinned and self.tree.is_idle(node)
 
     def _count_found(self, seq: Seq, nodes: list[Node]) -> None:
+        num_found = nodes[-1].depth if nodes else 0
         if self.prefix_cache and looks_up(seq.params):
-            seq.num_cached = len(nodes) * self.block_size
+            seq.num_cached = num_found * self.block_size
             self.num_queried += len(seq.tokens)
             self.num_hit += seq.num_cached
             if log.isEnabledFor(logging.DEBUG):
-                self._explain(seq, nodes)
+                self._explain(seq, Prefix(nodes[-1], num_found) if nodes else NOTHING)
         seq.num_mark_read = marks.num_read(nodes, marks.spans(seq.marks, seq.num_prompt, self.block_size)) * self.block_size
 
-    def _explain(self, seq: Seq, nodes: list[Node]) -> None:
-        found, asked = len(nodes) * self.block_size, len(seq.tokens)
-        position = self.tree.first_difference(seq.salt, seq.tokens, nodes)
+    def _explain(self, seq: Seq, prefix: Prefix) -> None:
+        found, asked = prefix.num_blocks * self.block_size, len(seq.tokens)
+        position = self.tree.first_difference(seq.salt, seq.tokens, prefix)
         name = seq.request_id
         if position is not None:
             log.debug("request %s: %d of %d prompt tokens are cached; the first differing token is at %d", name, found, asked, position)
@@ -371,7 +383,11 @@ class KVManager:
                 self.tree.max_pinned,
             )
 
-    def _allocate(self, now: float) -> int:
-        if self.pool.num_free == 0:
-            self.tree.evict(now)
-        return self.pool.allocate()
+    def _allocate(self, num: int, now: float) -> list[int]:
+        """So many blocks, which can be had: those that are free, then those that are evicted."""
+        num_free = min(num, self.pool.num_free)
+        fresh = self.pool.allocate(num_free)
+        if num_free < num:
+            self.tree.evict(num - num_free, now)
+            fresh += self.pool.allocate(num - num_free)
+        return fresh

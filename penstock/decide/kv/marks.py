@@ -23,26 +23,24 @@ def spans(marks: Sequence[CacheMark], num_prompt: int, block_size: int) -> Spans
 
 
 def num_read(nodes: Sequence[Node], marked: Spans) -> int:
-    """Blocks of the longest earlier mark among the first `nodes` of a prompt, within its own marks."""
-    ends = [node.depth for node in nodes[: max(marked, default=0)] if node.ends_mark]
-    return max(ends, default=0)
+    """Blocks of the longest earlier mark on the way along `nodes`, which a prompt begins with, within its own marks."""
+    most = max(marked, default=0)
+    return max([node.depth for node in nodes if node.ends_mark and node.depth <= most], default=0)
 
 
 def pin(tree: RadixTree, deepest: Node, marked: Spans) -> int:
     """Pins the marked blocks on the way to `deepest`, each for the longest time of the marks that cover it, as far as the
     tree's bound allows; returns how many are pinned. `deepest` must be at least as deep as the longest mark."""
-    path: list[Node] = []
-    node: Node | None = deepest
-    while node is not None and node.parent is not None:
-        path.append(node)
-        node = node.parent
-    path.reverse()
+    for depth in marked:
+        tree.cut(deepest, depth)
     pinned = 0
-    for node in path[: max(marked)]:
+    for node in tree.path(tree.cut(deepest, max(marked))):
+        if not node.pinned and 0 < (room := tree.max_pinned - tree.num_pinned) < len(node.block_ids):
+            node = tree.cut(node, node.start + room)
         if not tree.pin(node, max(ttl for depth, ttl in marked.items() if depth >= node.depth)):
             break
         pinned = node.depth
     for depth in marked:
         if min(depth, pinned):
-            path[min(depth, pinned) - 1].ends_mark = True
+            tree.cut(deepest, min(depth, pinned)).ends_mark = True
     return pinned

@@ -136,9 +136,9 @@ class StepCosts:
         while high - low > 1:
             price = self.step_s(num_decodes, context, tried, start)
             if price <= seconds:
-                least_s, low = price if price > least_s else least_s, tried
+                least_s, low = price if price > least_s else least_s, min(_rounded(tried), most)
             else:
-                below_s, high = price if price < below_s else below_s, tried
+                below_s, high = price if price < below_s else below_s, _fewest(tried)
             tried = (low + high) // 2
         return least_s, below_s, low
 
@@ -188,6 +188,11 @@ class StepCosts:
 
 def _rounded(rows: int) -> int:
     return rows if rows <= EXACT_ROWS else -(-rows >> ROWS_BITS) << ROWS_BITS
+
+
+def _fewest(rows: int) -> int:
+    """Rows from which on it is rounded to the same."""
+    return rows if rows <= EXACT_ROWS else (rows - 1 >> ROWS_BITS << ROWS_BITS) + 1
 
 
 def mean_context(seqs: Sequence[Seq]) -> int:

@@ -9,32 +9,32 @@ from penstock.decide.kv.blocks import BlockPool, IntegrityError
 
 def test_hands_out_every_block_once_then_refuses():
     pool = BlockPool(3)
-    assert sorted(pool.allocate() for _ in range(3)) == [0, 1, 2]
-    assert pool.num_free == 0
-    with pytest.raises(CapacityError, match="all 3 KV blocks"):
-        pool.allocate()
+    assert sorted(pool.allocate(1) + pool.allocate(0)) == [0] and pool.num_free == 2
+    with pytest.raises(CapacityError, match="3 KV blocks are wanted, but of 3 only 2 are free"):
+        pool.allocate(3)
+    assert pool.allocate(2) == [1, 2] and pool.num_free == 0
+    pool.release_all([2, 0])
+    assert pool.allocate(2) == [0, 2], "the block that was freed last is handed out first"
 
 
 def test_a_shared_block_is_free_only_when_its_last_holder_lets_go():
     pool = BlockPool(1)
-    block = pool.allocate()
-    pool.share(block)
-    assert pool.release(block) == 1 and pool.num_free == 0
-    assert pool.release(block) == 0 and pool.num_free == 1
+    blocks = pool.allocate(1)
+    pool.share_all(blocks)
+    assert pool.release_all(blocks) == blocks and pool.num_free == 0
+    assert pool.release_all(blocks) == blocks and pool.num_free == 1
 
 
-def test_a_free_block_can_be_neither_shared_nor_released():
+def test_a_free_block_cannot_be_released():
     pool = BlockPool(1)
-    with pytest.raises(ValueError, match="cannot be shared"):
-        pool.share(0)
     with pytest.raises(ValueError, match="cannot be released"):
-        pool.release(0)
+        pool.release_all([0])
     pool.check_integrity()
 
 
 def test_of_blocks_that_are_let_go_those_are_told_that_few_hold():
     pool = BlockPool(4)
-    blocks = [pool.allocate() for _ in range(3)]
+    blocks = pool.allocate(3)
     pool.share_all(blocks[1:])
     pool.share_all(blocks[2:])
     assert pool.release_all(reversed(blocks)) == [blocks[1], blocks[0]] and pool.num_free == 2
@@ -59,7 +59,7 @@ def test_a_pool_without_blocks_is_refused():
 )
 def test_integrity_check_sees_damage(damage, message):
     pool = BlockPool(2)
-    pool.allocate()
+    pool.allocate(1)
     pool.check_integrity()
     damage(pool)
     with pytest.raises(IntegrityError, match=message):
@@ -77,7 +77,7 @@ class PoolMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.counts) < 5)
     @rule()
     def allocate(self):
-        block = self.pool.allocate()
+        [block] = self.pool.allocate(1)
         assert block not in self.counts
         self.counts[block] = 1
 
@@ -86,11 +86,11 @@ class PoolMachine(RuleBasedStateMachine):
     def share_or_release(self, data, share):
         block = data.draw(st.sampled_from(sorted(self.counts)))
         if share:
-            self.pool.share(block)
+            self.pool.share_all([block])
             self.counts[block] += 1
         else:
             self.counts[block] -= 1
-            assert self.pool.release(block) == self.counts[block]
+            assert self.pool.release_all([block]) == [block] * (self.counts[block] < 2)
             if not self.counts[block]:
                 del self.counts[block]
 

@@ -9,7 +9,7 @@ from penstock.decide.kv.radix import Node
 
 
 def node(last_used_s, num_uses):
-    return Node(b"", "", last_used_s=last_used_s, num_uses=num_uses)
+    return Node("", last_used_s=last_used_s, num_uses=num_uses)
 
 
 OLD_POPULAR, NEW_ONCE, OLDER_ONCE, OLD_TWICE = node(10.0, 9), node(50.0, 1), node(5.0, 1), node(12.0, 2)

@@ -55,10 +55,10 @@ def test_reset_begins_anew_whatever_was_left():
     seq = make_seq(1, [*range(4), *range(50, 55)])
     assert kv.admit(seq)
     compute(kv, seq)
-    kv.pool.allocate()  # as an interrupted `grow` leaves it
+    kv.pool.allocate(1)  # as an interrupted `grow` leaves it
     num_hit = kv.num_hit
     kv.reset()
-    assert kv.num_cached == kv.num_used == len(kv.tree) == 0 and not kv.holders() and kv.num_hit == num_hit == 4
+    assert kv.num_cached == kv.num_used == kv.tree.num_blocks == 0 and not kv.holders() and kv.num_hit == num_hit == 4
     kv.check_integrity()
     serve(kv, make_seq(2, range(10)))
     kv.check_integrity()
@@ -212,7 +212,17 @@ def test_an_answer_that_may_come_to_what_waits_leaves_its_refusal_open():
     for seq, still in ((same, False), (other, True)):
         assert not kv.admit(seq) and kv.still_refuses(seq) == still
     compute(kv, runs)
-    assert not kv.admit(same) and not kv.still_refuses(same) and len(kv.tree) == 2
+    assert not kv.admit(same) and not kv.still_refuses(same) and kv.tree.num_blocks == 2
+
+
+def test_one_that_is_behind_what_is_cached_may_come_to_register_what_follows_it():
+    kv = make_kv(num_blocks=10)
+    behind = make_seq(0, range(16))
+    assert kv.admit(behind)
+    compute(kv, behind, 4)
+    serve(kv, make_seq(1, range(9), 1))
+    for waits, still in ((make_seq(2, [*range(16), *range(90, 130)]), False), (make_seq(3, [*range(8), *range(90, 130)]), True)):
+        assert not kv.admit(waits) and kv.num_found(waits) == 8 and kv.still_refuses(waits) == still
 
 
 def test_rejected_drafts_give_their_blocks_back_and_leave_no_trace():
@@ -241,7 +251,7 @@ def test_only_final_tokens_are_registered():
     kv.grow(seq, 8)
     seq.num_computed = 8  # five of them drafts, not appended
     kv.commit(seq)
-    assert len(kv.tree) == 0
+    assert kv.tree.num_blocks == 0
 
 
 def test_the_log_names_the_first_differing_token(caplog):
@@ -289,7 +299,7 @@ def test_a_block_whose_last_token_is_computed_again_is_used_once_more_not_twice(
     kv = make_kv()
     for number in range(3):
         serve(kv, make_seq(number, range(8), 1))
-    assert [node.num_uses for node in kv.tree.match("", range(8), 2)] == [3, 3]
+    assert [node.num_uses for node in kv.tree.path(kv.tree.match("", list(range(8)), 2).node)] == [3, 3]
 
 
 def test_figures():
@@ -301,12 +311,12 @@ def test_figures():
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda kv, seq: kv.pool.share(seq.block_ids[2]), "holders that there are"),
+        (lambda kv, seq: kv.pool.share_all(seq.block_ids[2:]), "holders that there are"),
         (lambda kv, seq: setattr(kv, "_num_promised", 3), "promised"),
         (lambda kv, seq: setattr(seq, "block_ids", (*seq.block_ids, seq.block_ids[0])), "a block twice"),
         (lambda kv, seq: setattr(seq, "block_ids", seq.block_ids[:-1]), "2 blocks for 9 computed"),
         (lambda kv, seq: setattr(kv._held[0], "num_registered", 1), "not as deep"),
-        (lambda kv, seq: seq.tokens.__setitem__(5, 99), "differ in block 1"),
+        (lambda kv, seq: seq.tokens.__setitem__(5, 99), "differ in blocks 0 to 1"),
     ],
 )
 def test_integrity_check_sees_damage(damage, message):

@@ -108,7 +108,7 @@ class ManagerMachine(RuleBasedStateMachine):
         if (seq := self.refused) is not None:
             found = self.kv._find(seq)
             assert found == self.kv.tree.match(seq.salt, seq.tokens, len(seq.tokens) // SIZE if self.kv.prefix_cache else 0)
-            evictable = [not node.pinned and self.kv.tree.is_idle(node) for node in found]
+            evictable = [not node.pinned and self.kv.tree.is_idle(node) for node in self.kv.tree.path(found.node)]
             assert evictable == sorted(evictable), "below one that can be evicted, all can"
         assert self.kv.num_used + self.kv.num_cached + self.kv.pool.num_free == NUM_BLOCKS
         assert self.kv.num_used == len({block for seq in self.live for block in seq.block_ids})

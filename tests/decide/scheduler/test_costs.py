@@ -63,6 +63,16 @@ def test_rows_that_a_step_has_time_for(seconds, rows):
     assert StepCosts(SteadyTimer(0.01, 0.001), 16, 8).rows_within(4, 100, seconds, 16) == rows
 
 
+@pytest.mark.parametrize("start", [0, 700])
+def test_of_all_rows_that_a_step_has_time_for_the_most_are_found(start):
+    costs, rng = StepCosts(SteadyTimer(0.01, 0.001), 512, 8), random.Random(2)
+    for most in (1, 31, 32, 33, 48, 100, 508):
+        for rows in {0, most, *[rng.randint(0, most) for _ in range(60)]}:
+            seconds = costs.step_s(3, 100, rows, start if rows else 0) + rng.choice([0.0, 0.0005])
+            fit = [more for more in range(1, most + 1) if costs.step_s(3, 100, more, start) <= seconds]
+            assert costs.rows_within(3, 100, seconds, most, start) == max(fit, default=0)
+
+
 def test_steps_teach():
     costs = StepCosts(SteadyTimer(0.01, 0.001), 16, 8)
     for rows in (1, 2, 4) * 100:

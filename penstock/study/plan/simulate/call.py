@@ -7,6 +7,7 @@ from penstock.core.errors import UsageError
 from penstock.study.measure.load import Arrivals, Part, Prompt, Session
 
 STRETCH = 1 << 24  # tokens of one seed at most
+GOES_ON = [-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,14 @@ class Call:
         return sum(map(len, self.parts))
 
     def tokens(self) -> list[int]:
-        return list(itertools.chain.from_iterable(self.parts))
+        """Of each part its first number, and then one that begins none: two prompts have as much in common as their parts have, and
+        numbers that are all one object are made and compared faster."""
+        found: list[int] = []
+        for part in self.parts:
+            if part:
+                found.append(part.start)
+                found += GOES_ON * (len(part) - 1)
+        return found
 
 
 @dataclass(slots=True)

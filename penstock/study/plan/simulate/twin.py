@@ -70,8 +70,8 @@ class Played:
 def simulate(config: EngineConfig, pace: Pace, asked: Sequence[Call], users: int | None = None, spread: Spread | None = None,
              bounds: Bounds = UNBOUNDED) -> Played:
     """What an engine of this config would do, or several that are alike. Where no two prompts begin alike and nobody is preempted, the
-    prefix tree could find nothing, and is left out: it takes half the time. Raises what `Twin` raises, UsageError for a policy that there
-    is none of."""
+    prefix tree could find nothing, and is left out: it takes a fifth to a third of the time. Raises what `Twin` raises, UsageError for a
+    policy that there is none of."""
     if config.prefix_cache and not shares_prefixes(asked):
         played = _simulate(replace(config, prefix_cache=False), pace, Coming(asked, pace.delay_s, users, bounds), spread)
         if not played.census.num_preempted:

@@ -1,4 +1,5 @@
 """The twin against its own parts done slowly: single steps, the prefix tree switched on, a runner that is not predicted."""
+import itertools
 import random
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from penstock.compute.fitted import MANY, NOTHING, Extra, Fitted
 from penstock.core.config import EngineConfig
 from penstock.core.errors import RequestError, UsageError
+from penstock.core.prefix import num_common
 from penstock.study.measure.arrivals.renewal import Poisson, RateOptions
 from penstock.study.measure.datasets.synthetic import Synthetic, SyntheticOptions
 from penstock.study.measure.load import Part, Session, Turn
@@ -77,6 +79,17 @@ def test_shared_prefixes_are_found_as_the_engine_would():
     samples = Twin(CONFIG, Pace(TIMER)).run(traffic)
     assert [sample.num_cached for sample in samples] == [0, 64, 64, 64]
     assert samples[1].ttft_s < samples[0].ttft_s
+
+
+def test_two_prompts_have_as_many_tokens_in_common_as_their_parts():
+    rng = random.Random(5)
+    def prompt():
+        return tuple([range(first := rng.choice([0, 1, 3]) << 24, first + rng.randint(0, 3)) for _ in range(rng.randint(0, 4))])
+    for _ in range(2000):
+        one, other = prompt(), prompt()
+        numbers = [list(itertools.chain.from_iterable(parts)) for parts in (one, other)]
+        tokens = [Call(0.0, parts, 1).tokens() for parts in (one, other)]
+        assert [len(each) for each in tokens] == [len(each) for each in numbers] and num_common(*tokens) == num_common(*numbers)
 
 
 def test_what_stands_around_steps_takes_its_time():
