@@ -177,6 +177,7 @@ def test_a_step_of_a_search_costs_what_its_beams_do_not_share(monkeypatch: pytes
     new = [planned.new for plan in rig.runner.plans for planned in plan.seqs if planned.new is not None]
     assert len(forks) > num_tokens and len(new) == WIDTH and all(info.prompt is prompt for info in new)
     ends = 2 * WIDTH - 1  # the beams that were new, and all at the end
-    assert sorted(moved)[-ends] >= 200 > 40 > sorted(moved)[-ends - 1]
+    *others, registered, rest = sorted(moved)[:-ends]  # the last two: the prompt, in its two chunks
+    assert sorted(moved)[-ends] >= 200 and (registered, rest) == (72, 128) and max(others) < 40
     told = [len(tokens) for plan in rig.runner.plans for _, _, tokens in plan.tails]
     assert len(told) == len(forks) and sum(told) < 6 * len(forks)  # whole answers would be 19 on average
