@@ -314,7 +314,7 @@ class Patient:
             self._next_wait = min(2 * self._next_wait, MAX_WAIT)
             return wait
         if self._may_probe():
-            return min(max(self._probe_due - self._step - 1, 0), MAX_WAIT)
+            return min(max(self._probe_due - self._step - 1, self._pauses_until - self._step - 1, 0), MAX_WAIT)
         return min(self._pauses_until - self._step - 1, MAX_WAIT) if self._pauses_until > self._step else MAX_WAIT
 
     def invests(self) -> bool:

@@ -236,6 +236,16 @@ def test_a_pause_ends_when_it_should() -> None:
     assert found.num_skippable() == 19
 
 
+def test_a_probe_that_is_due_does_not_end_a_pause() -> None:
+    found = observed(1e-6, 1)
+    found.limits([0], 0)
+    found._pauses_until, found._sample_due, found._probe_due = found._step + 20, found._step + 100, found._step
+    found._limit, found._model_price = 0, 0.5
+    assert found._may_probe() and found.limits([0], 0) is None
+    found.end_step(1.0, 0.0, 0.0)
+    assert found.num_skippable() == 19
+
+
 def test_sequences_that_rest_do_not_put_off_questions_about_others() -> None:
     found = observed(1e-6, 1)
     found._sample_due = found._step + 1000
