@@ -77,9 +77,9 @@ class Fitted:
         return self.seconds(timed.work) + self.extra.seconds(timed.around)
 
     def seconds(self, work: StepWork) -> float:
-        read, pairs = seen(work, self.windows)
-        return self.of_rows(work.num_tokens) + (self.logits_s if work.num_logits else 0.0) + (
-            self.seq_s * work.num_seqs + self.logit_s * work.num_logits + self.read_s * read + self.pair_s * pairs)
+        (read, pairs), num_logits = seen(work, self.windows), work.num_logits
+        return self.of_rows(work.num_tokens) + (self.logits_s if num_logits else 0.0) + (
+            self.seq_s * len(work.contexts) + self.logit_s * num_logits + self.read_s * read + self.pair_s * pairs)
 
     def of_rows(self, count: int) -> float:
         """Beyond the last knot time grows as before it; before the first it is as there."""

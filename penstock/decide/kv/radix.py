@@ -260,8 +260,8 @@ class RadixTree:
         freed: list[int] = []
         while len(freed) < num and (node := self._pop_idle_leaf(now)) is not None:
             most = num - len(freed)
-            if most > 1 and self._queue and not self._evict.priority(node, now) < self._queue[0][:-2]:
-                most = 1  # then somebody else is named, or may be
+            if most > 1 and self._queue and (*self._evict.priority(node, now), node.ticket) > self._queue[0][:-1]:
+                most = 1  # then somebody else is named
             num_left = max(len(node.block_ids) - most, 0)
             freed += reversed(node.block_ids[num_left:])
             self._shrink(node, num_left, now)
@@ -321,12 +321,12 @@ class RadixTree:
             del parent.children[tuple(node.tokens[: self.block_size])]
         del node.block_ids[num_left:], node.tokens[num_left * self.block_size :]
         node.depth -= num
-        node.ticket, node.shrunk = 0, True
+        node.shrunk = True
         self.num_blocks -= num
         self._num_pops += num - 1
         if num_left:
             self._nodes[node.block_ids[-1]] = node
-            self._enqueue(node, now)
+            self._enqueue(node, now, node.ticket)
         elif parent.parent is not None:
             self._enqueue(parent, now)
         elif not parent.children:
@@ -357,11 +357,11 @@ class RadixTree:
         self._num_tickets += 1
         return self._num_tickets
 
-    def _enqueue(self, node: Node, now: float) -> None:
-        """Queues the node for eviction if it is an idle leaf without a pin."""
+    def _enqueue(self, node: Node, now: float, ticket: int = 0) -> None:
+        """Queues the node for eviction if it is an idle leaf without a pin. `ticket`: since when it is; 0: since now."""
         if node.children or node.pinned or not self.is_idle(node):
             return
-        node.ticket = self._ticket()
+        node.ticket = ticket or self._ticket()
         if self._latest is not None:
             heapq.heappush(self._queue, self._latest)
         self._latest = (*self._evict.priority(node, now), node.ticket, node)

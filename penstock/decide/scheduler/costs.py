@@ -51,8 +51,11 @@ class Correction:
     def is_off(self, rate: float, level: float) -> bool:
         """Whether steps of half and of twice the mean size come to less or more than with this share and amount."""
         mean = self._sum / self._weight
-        sizes = (mean / 2, 2 * mean)
-        return any(abs(self.of(size) - rate * size - level) > MOVED * self.of(size) for size in sizes)
+        for size in (mean / 2, 2 * mean):
+            learned = self.of(size)
+            if abs(learned - rate * size - level) > MOVED * learned:
+                return True
+        return False
 
     def _solve(self) -> None:
         """(a - 1, b) of least squares; the prior is worth PRIOR steps of the mean size."""
@@ -120,21 +123,45 @@ class StepCosts:
         if most < 1:
             return 0
         if start:  # which the next step has moved: the same is not asked again
-            return self._search(num_decodes, context, seconds, most, start)[2]
-        found = self._within.setdefault((num_decodes, -(-context >> CONTEXT_BITS), most), [])
-        at = bisect_right(found, (seconds, inf, most))
-        if not at or seconds >= found[at - 1][1]:
+            return self._near(num_decodes, context, seconds, most, start)
+        key = num_decodes, -(-context >> CONTEXT_BITS), most
+        found = self._within.get(key)
+        if found is None:
             if len(self._within) >= REMEMBERED:
                 self._within.clear()
-            found.insert(at, self._search(num_decodes, context, seconds, most, 0))
+            found = self._within[key] = []
+        at = bisect_right(found, (seconds, inf, most))
+        if not at or seconds >= found[at - 1][1]:
+            found.insert(at, self._search(num_decodes, context, seconds, most))
             at += 1
         return found[at - 1][2]
 
-    def _search(self, num_decodes: int, context: int, seconds: float, most: int, start: int) -> tuple[float, float, int]:
+    def _near(self, num_decodes: int, context: int, seconds: float, most: int, start: int) -> int:
+        """The same, with few prices that nobody has asked before. Of three tries, one is where a straight line through the nearest prices
+        on both sides is at `seconds`, the next is its neighbour, and the third halves what is left."""
+        low, low_s, high, high_s, tried, num_tries = 0, self.step_s(num_decodes, context), most + 1, inf, most, 0
+        while high - low > 1:
+            price = self.step_s(num_decodes, context, tried, start)
+            fits = price <= seconds
+            if fits:
+                low, low_s = min(_rounded(tried), most), price
+            else:
+                high, high_s = _fewest(tried), price
+            num_tries += 1
+            if num_tries % 3 == 1 and low_s <= seconds:
+                tried = low + int((high - low) * (seconds - low_s) / (high_s - low_s))
+            elif num_tries % 3 == 2:
+                tried = low + 1 if fits else high - 1
+            else:
+                tried = (low + high) // 2
+            tried = min(max(tried, low + 1), high - 1)
+        return low
+
+    def _search(self, num_decodes: int, context: int, seconds: float, most: int) -> tuple[float, float, int]:
         """(from how many seconds on, and below how many, all prices that are compared compare as they do; rows)."""
         least_s, below_s, low, high, tried = -inf, inf, 0, most + 1, most
         while high - low > 1:
-            price = self.step_s(num_decodes, context, tried, start)
+            price = self.step_s(num_decodes, context, tried)
             if price <= seconds:
                 least_s, low = price if price > least_s else least_s, min(_rounded(tried), most)
             else:

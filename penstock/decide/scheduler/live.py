@@ -20,7 +20,7 @@ class Live:
     counters: Counters
 
     def load(self, now: float) -> Load:
-        decodes = [seq for seq in self.running.in_order(now) if len(seq.tokens) - seq.num_computed <= 1]
+        decodes = [seq for seq in self.running if len(seq.tokens) - seq.num_computed <= 1]
         return Load(now, decodes, self.prompts(now), self.limits, self.kv.num_free_tokens)
 
     def key(self, claim: Claim, now: float) -> Key:
@@ -37,7 +37,7 @@ class Live:
     def prompts(self, now: float) -> list[Claim]:
         """Of all that have more than one token to compute, the first to be served first: they wait, or are in progress."""
         prompts = self.waiting.claims(now)
-        prefills = [seq for seq in self.running.in_order(now) if len(seq.tokens) - seq.num_computed > 1]
-        for seq in reversed(prefills):
+        prefills = [seq for seq in self.running if len(seq.tokens) - seq.num_computed > 1]
+        for seq in reversed(self.running.some(prefills, now)):
             prompts.insert(self.waiting.num_before(self.running.begun(seq)), claim_of(seq, self.waiting.costs))
         return prompts

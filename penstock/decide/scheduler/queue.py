@@ -30,13 +30,14 @@ class Order(Protocol):
 
 
 class Queue:
-    """Sequences that run, sorted by an order's keys and, where these are equal, by seq_id. Keys that change are taken anew whenever time
-    has moved. (Of those that wait see `waiting`.)"""
+    """Sequences that run, sorted by an order's keys and, where these are equal, by seq_id. Keys that change are taken anew when somebody
+    looks and time has moved. (Of those that wait see `waiting`.)"""
 
     def __init__(self, order: Order) -> None:
         self._order = order
         self._entries: list[Entry] = []
         self._keys: dict[int, Key] = {}  # by seq_id: the key that its entry has
+        self._newer: dict[int, Key] = {}  # of those that were looked at without the others
         self._sorted_s: float | None = None
 
     def __len__(self) -> int:
@@ -46,7 +47,7 @@ class Queue:
         return seq.seq_id in self._keys
 
     def __iter__(self) -> Iterator[Seq]:
-        """In the order of the last look."""
+        """In the order of the last look at all."""
         return (seq for _, _, seq in self._entries)
 
     def push(self, seq: Seq, now: float) -> None:
@@ -55,15 +56,19 @@ class Queue:
 
     def remove(self, seq: Seq) -> None:
         del self._entries[bisect_left(self._entries, (self._keys.pop(seq.seq_id), seq.seq_id, seq))]
+        self._newer.pop(seq.seq_id, None)
 
-    def in_order(self, now: float) -> list[Seq]:
-        """All of them, the first to be served first."""
-        self._sort(now)
-        return [seq for _, _, seq in self._entries]
+    def some(self, seqs: list[Seq], now: float) -> list[Seq]:
+        """Those of them, which come as iterating has them, the first to be served first; the others are not looked at."""
+        if self._order.costs is None or now == self._sorted_s or not seqs:
+            return seqs
+        entries = sorted([(self._key(seq, now), seq.seq_id, seq) for seq in seqs])
+        self._newer = {seq_id: key for key, seq_id, _ in entries}
+        return [seq for _, _, seq in entries]
 
     def begun(self, seq: Seq) -> Key:
-        """The key of a prompt in progress beside those that wait, as of the last look."""
-        return self._order.begun(self._keys[seq.seq_id])
+        """The key of a prompt in progress beside those that wait, as of the last look at it."""
+        return self._order.begun(self._newer.get(seq.seq_id) or self._keys[seq.seq_id])
 
     def last(self, now: float) -> Seq:
         self._sort(now)
@@ -78,3 +83,4 @@ class Queue:
             key, costs = self._order.key, self._order.costs
             self._entries = sorted([(key(claim_of(seq, costs), now), seq.seq_id, seq) for _, _, seq in self._entries])
             self._keys = {seq_id: key for key, seq_id, _ in self._entries}
+            self._newer.clear()

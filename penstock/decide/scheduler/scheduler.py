@@ -39,13 +39,9 @@ class Scheduler:
 
     def __init__(self, limits: Limits, kv: KVManager, order: Order, batching: Batching, clock: Clock, pacing: Pacing | None = None) -> None:
         """`pacing`: serves objectives; None: they are ignored."""
-        self.limits = limits
-        self.kv = kv
-        self.counters = Counters()
+        self.limits, self.kv, self.counters = limits, kv, Counters()
         self.ended = Ended()  # who was known to the runner
-        self._order = order
-        self._batching = batching
-        self._clock = clock
+        self._order, self._batching, self._clock = order, batching, clock
         self._pacing = pacing or Pacing()
         self._num_steps = 0
         self._begin()
@@ -264,9 +260,13 @@ class Scheduler:
             self._plan = None
 
     def _plan_running(self, step: Step, now: float) -> None:
-        running = self._running.in_order(now)
+        running = list(self._running)
         decodes = [seq for seq in running if len(seq.tokens) - seq.num_computed == 1]
         prefills = [seq for seq in running if len(seq.tokens) - seq.num_computed > 1] if len(decodes) < len(running) else []
+        room = min(step.num_seqs_left, step.num_tokens_left, self.kv.num_allocatable) - bool(prefills)
+        if len(decodes) > room or any(seq.drafts for seq in decodes):
+            decodes = self._running.some(decodes, now)
+        prefills = self._running.some(prefills, now)
         view = ChunkView(now, decodes, prefills, partial(self._live.prompts, now))
         self._plan_decodes(view, step)
         if prefills or len(self._waiting):

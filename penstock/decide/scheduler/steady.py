@@ -14,9 +14,10 @@ FAR = 1 << 62  # steps
 
 def num_steps(live: Live, now: float, keys_change: bool, within: int) -> int:
     """For how many steps from here, up to `within`, no sequence enters, ends, drafts or lacks a block; 0 if the next one may differ."""
-    running, waiting, kv = list(live.running), live.waiting, live.kv
-    if len(running) > live.limits.most_seqs or any(map(has_objectives, waiting)):
+    waiting, kv = live.waiting, live.kv
+    if len(live.running) > live.limits.most_seqs or any(map(has_objectives, waiting)):
         return 0  # who waits for a deadline may be given up at any moment
+    running = list(live.running)
     if len(waiting) and len(running) < live.limits.most_seqs and (keys_change or not kv.still_refuses(waiting.first(now))):
         return 0
     if not running or any(

@@ -257,7 +257,7 @@ def test_what_was_found_within_a_run_is_found_again_when_the_run_was_cut_grew_or
 
 
 def test_several_blocks_go_as_if_each_were_asked_for():
-    """Of leaves with equal priority those that fell idle first; a part of a run counts as fallen idle when its end went."""
+    """Of leaves with equal priority those that fell idle first, and the whole run before the next one."""
     def filled():
         pool, tree = make(12)
         for first in (1, 4):
@@ -270,6 +270,7 @@ def test_several_blocks_go_as_if_each_were_asked_for():
         assert tree.evict(num, 3.0) == sum(other.evict(1, 3.0) for _ in range(num)) == min(num, 9)
         assert list(tree.last_evicted) == list(other.last_evicted)
         assert pool.allocate(num)[: min(num, 9)] == list(tree.last_evicted)
+        assert (cached(tree, [1, 0, 1, 1, 1, 2]), cached(tree, [4, 0, 4, 1, 4, 2])) == (2 * max(3 - num, 0), 2 * min(max(6 - num, 0), 3))
         tree.check_integrity()
 
 

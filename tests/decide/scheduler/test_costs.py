@@ -73,6 +73,13 @@ def test_of_all_rows_that_a_step_has_time_for_the_most_are_found(start):
             assert costs.rows_within(3, 100, seconds, most, start) == max(fit, default=0)
 
 
+def test_behind_other_tokens_of_a_prompt_few_prices_are_asked():
+    costs, rng = CountedCosts(SteadyTimer(0.01, 0.001), 512, 8), random.Random(4)
+    for at in range(100):
+        costs.rows_within(3, 100, rng.uniform(0.02, 0.5), 508, 64 * at + 64)
+    assert costs.num_asked <= 420, "halving would take 600"
+
+
 def test_steps_teach():
     costs = StepCosts(SteadyTimer(0.01, 0.001), 16, 8)
     for rows in (1, 2, 4) * 100:

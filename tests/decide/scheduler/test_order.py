@@ -19,7 +19,7 @@ def order_of(order, seqs, now=10.0):
         for seq in seqs:
             queue.push(seq, now)
     found = [claim.seq for claim in waiting.claims(now)]
-    assert running.in_order(now) == found and running.last(now) is found[-1] and waiting.first(now) is found[0]
+    assert running.some(list(running), now) == found and running.last(now) is found[-1] and waiting.first(now) is found[0]
     return [seq.seq_id for seq in found]
 
 
@@ -94,6 +94,42 @@ def test_a_queue_notices_keys_that_vary_with_time():
     assert queue.last(0.0) is late and queue.last(7.0) is urgent
     queue.remove(urgent)
     assert list(queue) == [late] and urgent not in queue and late in queue and len(queue) == 1
+
+
+def test_some_are_looked_at_without_the_others():
+    queue = Queue(deadline())
+    late, urgent, begun = slo(0, 50.0), slo(1, 10.0), slo(2, 30.0)
+    for seq in (late, urgent, begun):
+        queue.push(seq, 0.0)
+    assert queue.some([urgent, begun], 7.0) == [begun, urgent] and queue.begun(begun) < queue.begun(urgent)
+    assert [seq.seq_id for seq in queue] == [1, 2, 0], "the others are where they were"
+    assert queue.last(7.0) is urgent and queue.some([begun, late], 7.0) == [begun, late]
+
+
+class Watched(Deadline):
+    """Keeps whose keys were asked for."""
+
+    def __init__(self, costs):
+        super().__init__(costs)
+        self.looked_at = set()
+
+    def key(self, claim, now):
+        self.looked_at.add(claim.seq.seq_id)
+        return super().key(claim, now)
+
+
+@pytest.mark.parametrize(("num_blocks", "looks"), [(32, False), (12, True)])
+def test_answers_are_put_in_order_only_where_there_is_not_room_for_all(num_blocks, looks):
+    order = Watched(StepCosts(Timer(), 16, 8))
+    rig = Rig(num_blocks, order=order)
+    for i in range(4):
+        rig.scheduler.add(slo(i, 40.0 + i, num_new=20, tpot_slo_s=10.0))
+    while not all(seq.num_output for seq in rig.scheduler.seqs()):
+        rig.step()
+    order.looked_at.clear()
+    while rig.step()[0] is not None and len(rig.scheduler.seqs()) == 4 and rig.scheduler.num_running == 4:
+        pass
+    assert bool(order.looked_at) == looks
 
 
 @pytest.mark.parametrize("name", TABLE)

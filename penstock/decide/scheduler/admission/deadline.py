@@ -63,11 +63,11 @@ class Deadline:
             self._delays_s.append(max(0.0, now - seq.arrival_s))
         self._check_alone(prompts[place])
         latest_s = [inf] * place + [self._latest_s(prompts[place])] + [claim.due_s for claim in prompts[place + 1 :]]
-        forecast = Forecast(self._costs, load, self._reserve)
-        firsts, others_s = Firsts(forecast.copied(), prompts, place=place), list[float]()
+        firsts, others_s = Firsts(Forecast(self._costs, load, self._reserve), prompts, place=place), list[float]()
         late = firsts.first_late(latest_s)
         if late is None:
             return None
+        forecast = Forecast(self._costs, load, self._reserve)
         if late > place or costliest(prompts[: late + 1], place) != place:
             others = firsts.without(place, forecast)
             latest_s[place + 1 :] = [may if may < inf and others.until(at + 1)[at] <= may else inf

@@ -32,6 +32,7 @@ class Predicted:
 
     def __init__(self, timer: Asked, clock: VirtualClock, drafter: SimulatedDrafter | None, lengths: Mapping[int, int]) -> None:
         self._timer, self._clock, self._drafter, self._lengths = timer, clock, drafter, lengths
+        self._goes_on: dict[int, SeqResult] = {}  # by seq_id: of an answer that goes on
 
     def execute(self, plan: StepPlan) -> StepResult:
         work = work_of(plan.seqs)
@@ -39,11 +40,18 @@ class Predicted:
         if self._drafter is not None:
             return StepResult(plan.step_id, self._speculate(plan, seconds, self._drafter), seconds, work=work)
         self._clock.advance(seconds)
-        says = self._said if self._lengths else None
-        found = tuple([
-            SeqResult(planned.seq_id, GOES_ON if says is None else says(planned, 1)) if planned.samples else SeqResult(planned.seq_id)
-            for planned in plan.seqs])
-        return StepResult(plan.step_id, found, seconds, work=work)
+        for seq_id in plan.finished:
+            self._goes_on.pop(seq_id, None)
+        return StepResult(plan.step_id, tuple(map(self._found, plan.seqs)), seconds, work=work)
+
+    def _found(self, planned: PlannedSeq) -> SeqResult:
+        if not planned.samples:
+            return SeqResult(planned.seq_id)
+        if self._lengths and self._lengths.get(planned.seq_id) == planned.num_output + 1:
+            return SeqResult(planned.seq_id, (END,))
+        if (found := self._goes_on.get(planned.seq_id)) is None:
+            found = self._goes_on[planned.seq_id] = SeqResult(planned.seq_id, GOES_ON)
+        return found
 
     def _speculate(self, plan: StepPlan, seconds: float, drafter: SimulatedDrafter) -> tuple[SeqResult, ...]:
         drafter.begin_step(plan, self._clock.now())
