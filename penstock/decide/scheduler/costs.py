@@ -122,6 +122,8 @@ class StepCosts:
         """The most rows of a prompt, up to `most`, for which a step with these decodes has time within `seconds`; 0 if none."""
         if most < 1:
             return 0
+        if seconds == inf:
+            return most
         if start:  # which the next step has moved: the same is not asked again
             return self._near(num_decodes, context, seconds, most, start)
         key = num_decodes, -(-context >> CONTEXT_BITS), most
@@ -149,7 +151,7 @@ class StepCosts:
                 high, high_s = _fewest(tried), price
             num_tries += 1
             if num_tries % 3 == 1 and low_s <= seconds:
-                tried = low + int((high - low) * (seconds - low_s) / (high_s - low_s))
+                tried = low + int((high - low) * ((seconds - low_s) / (high_s - low_s)))
             elif num_tries % 3 == 2:
                 tried = low + 1 if fits else high - 1
             else:

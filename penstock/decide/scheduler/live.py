@@ -5,6 +5,7 @@ from penstock.core.types import Seq
 from penstock.decide.kv.manager import KVManager
 from penstock.decide.scheduler.counters import Counters
 from penstock.decide.scheduler.forecast import Load
+from penstock.decide.scheduler.lengths import is_open
 from penstock.decide.scheduler.limits import Limits
 from penstock.decide.scheduler.promise import Claim, claim_of
 from penstock.decide.scheduler.queue import Key, Queue
@@ -21,6 +22,8 @@ class Live:
 
     def load(self, now: float) -> Load:
         decodes = [seq for seq in self.running if len(seq.tokens) - seq.num_computed <= 1]
+        if any(map(is_open, decodes)):  # which share of what is known of lengths each has depends on its place
+            decodes = self.running.some(decodes, now)
         return Load(now, decodes, self.prompts(now), self.limits, self.kv.num_free_tokens)
 
     def key(self, claim: Claim, now: float) -> Key:

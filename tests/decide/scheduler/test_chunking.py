@@ -8,6 +8,7 @@ from penstock.decide.scheduler.chunking.slo import Slo
 from penstock.decide.scheduler.costs import StepCosts
 from penstock.decide.scheduler.order.fcfs import Fcfs
 from penstock.decide.scheduler.pacing import Pacing
+from penstock.decide.scheduler.promise import claim_of
 from penstock.decide.scheduler.waiting import Waiting
 from tests.decide.builders import Rig, SteadyTimer, make_seq
 
@@ -69,6 +70,14 @@ def test_prompts_in_a_hurry_may_take_all_that_answers_are_ahead():
     slow = plugin.num_rows(view(ahead, now=0.1, waiting=[patient, free, lost]), MOST)
     assert slow == plugin.num_rows(view(ahead, now=0.1), MOST) < 40
     assert plugin.num_rows(view(ahead, now=0.1, waiting=[hurried]), MOST) == pytest.approx(189, abs=16)  # 200 ms less those of the answer
+
+
+def test_an_answer_whose_first_token_is_to_come_lets_a_prompt_in_a_hurry_take_the_whole_step():
+    """A fork, say: when its next token is due nobody knows yet."""
+    begins, hurried = answer(0, 0.03, num_output=0, first_s=None), make_seq(1, range(2000), arrival_s=0.0, ttft_slo_s=3.0)
+    for hurried.num_computed in (0, 64):
+        found = ChunkView(0.0, [begins], [hurried], lambda: [claim_of(hurried, costs())])
+        assert chunking().num_rows(found, MOST) == MOST
 
 
 def test_answers_beyond_help_hold_nobody_back():

@@ -1,10 +1,21 @@
 import random
+from math import inf
 
 import pytest
 
 from penstock.core.work import StepWork
 from penstock.decide.scheduler.costs import Correction, StepCosts
 from tests.decide.builders import CountedCosts, SteadyTimer
+
+
+class Jump:
+    """Steps take as long as each other up to so many rows, and from there on so much longer."""
+
+    def __init__(self, most, step_s, more_s):
+        self.most, self.step_s, self.more_s = most, step_s, more_s
+
+    def seconds(self, work):
+        return self.step_s + (self.more_s if work.num_tokens > self.most else 0.0)
 
 
 def test_what_was_predicted_rightly_is_not_corrected():
@@ -78,6 +89,21 @@ def test_behind_other_tokens_of_a_prompt_few_prices_are_asked():
     for at in range(100):
         costs.rows_within(3, 100, rng.uniform(0.02, 0.5), 508, 64 * at + 64)
     assert costs.num_asked <= 420, "halving would take 600"
+
+
+@pytest.mark.parametrize("start", [0, 64])
+def test_without_a_bound_a_step_has_time_for_all_rows_and_nothing_is_remembered(start):
+    costs = CountedCosts(SteadyTimer(0.01, 0.001), 512, 8)
+    assert costs.rows_within(3, 100, inf, 500, start) == 500 and costs.rows_within(3, 100, inf, 0, start) == 0
+    assert costs.num_asked == 0
+
+
+@pytest.mark.parametrize("level", [0.0, 1e308, inf])
+def test_rows_are_found_behind_other_tokens_whatever_they_cost(level):
+    """A price that jumps, to one that nothing reaches or the largest there is, and no time at all."""
+    costs = StepCosts(Jump(100, 0.01, level), 512, 8)
+    for seconds, rows in ((-inf, 0), (-1.0, 0), (0.02, 96 if level else 508), (1.7e308, 96 if level == inf else 508)):
+        assert costs.rows_within(3, 100, seconds, 508, 64) == rows
 
 
 def test_steps_teach():

@@ -1,8 +1,12 @@
 import pytest
 
 from penstock.core.errors import UsageError
+from penstock.core.types import SamplingParams
 from penstock.core.work import StepWork
 from penstock.decide.scheduler.costs import StepCosts
+from penstock.decide.scheduler.counters import Counters
+from penstock.decide.scheduler.limits import Limits
+from penstock.decide.scheduler.live import Live
 from penstock.decide.scheduler.order import TABLE
 from penstock.decide.scheduler.order.deadline import Deadline
 from penstock.decide.scheduler.order.fcfs import Fcfs
@@ -10,7 +14,7 @@ from penstock.decide.scheduler.order.priority import Priority
 from penstock.decide.scheduler.order.shortest import Shortest
 from penstock.decide.scheduler.queue import Queue
 from penstock.decide.scheduler.waiting import Waiting
-from tests.decide.builders import Rig, make_seq
+from tests.decide.builders import Rig, make_kv, make_seq
 
 
 def order_of(order, seqs, now=10.0):
@@ -104,6 +108,19 @@ def test_some_are_looked_at_without_the_others():
     assert queue.some([urgent, begun], 7.0) == [begun, urgent] and queue.begun(begun) < queue.begun(urgent)
     assert [seq.seq_id for seq in queue] == [1, 2, 0], "the others are where they were"
     assert queue.last(7.0) is urgent and queue.some([begun, late], 7.0) == [begun, late]
+
+
+def test_forecasts_have_open_answers_in_order_whoever_looked_last():
+    """How long each is expected to go on depends on its place (see `lengths`)."""
+    order = deadline()
+    live = Live(Queue(order), Waiting(order), Limits(8, 16), make_kv(), Counters())
+    patient, hurried = [
+        slo(i, 10.0 + i, params=SamplingParams(max_tokens=None), tpot_slo_s=tpot) for i, tpot in enumerate((50.0, 5.0))]
+    for seq in (patient, hurried):
+        live.running.push(seq, 0.0)
+        seq.first_token_s, seq.num_computed = 1.0, seq.num_prompt
+        seq.tokens.append(0)
+    assert list(live.running) == [patient, hurried] and live.load(2.0).decodes == [hurried, patient]
 
 
 class Watched(Deadline):
