@@ -4,7 +4,6 @@ A draft's position is its depth: 0 is right behind the sequence's last token. A 
 of which at most one is accepted.
 """
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from penstock.core.message import message
 
@@ -18,7 +17,7 @@ class DraftCheck:
     num_accepted: int
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Drafting:
     """Passes that checked drafts, counted once for each sequence in a step. Passes without a draft are not in here."""
 

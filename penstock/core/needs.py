@@ -16,6 +16,7 @@ class Needs:
     autograd: bool = False
     tree_masks: bool = False
     step_timer: bool = False
+    verified_drafts: bool = False  # of a proposer: to be shown what became of them
     whole_outputs: bool = False  # of a proposer: to be shown them when sequences end
 
 

@@ -44,6 +44,14 @@ def walk(drafts: Sequence[int], parents: Sequence[int] | None, choose: Choose, s
     return rows, tokens
 
 
+def num_agreeing(drafts: Sequence[int], choices: Sequence[int | None]) -> int:
+    """How many drafts of a chain are accepted where the target's choices are known: that after the last token, and after each draft."""
+    for count, (draft, choice) in enumerate(zip(drafts, choices, strict=False)):
+        if draft != choice:
+            return count
+    return len(drafts)
+
+
 def children_of(num_drafts: int, parents: Sequence[int] | None, parent: int) -> list[int]:
     """The drafts that follow draft `parent`, or the last token (-1)."""
     if parents is None:

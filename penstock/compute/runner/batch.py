@@ -127,7 +127,11 @@ def assemble(plan: StepPlan, cached: Sequence[CachedSeq], block_size: int, moves
             slots.append(block_ids[start // block_size] * block_size + start % block_size)
             positions.append(start)
         else:
-            if count <= MAX_LOOP_TOKENS:
+            within = start % block_size
+            if within + count <= block_size:
+                first_slot = block_ids[start // block_size] * block_size + within
+                slots += range(first_slot, first_slot + count)
+            elif count <= MAX_LOOP_TOKENS:
                 slots += [block_ids[at // block_size] * block_size + at % block_size for at in range(start, start + count)]
             else:
                 at = np.arange(start, start + count, dtype=np.int64)

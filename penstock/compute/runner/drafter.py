@@ -2,19 +2,20 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from penstock.compute.arrays import Array
-from penstock.compute.decoding.control.contract import Controller, step_load
+from penstock.compute.decoding.control.contract import Controller, DraftLimits, step_load
 from penstock.compute.decoding.control.skip import Skip
 from penstock.compute.decoding.grammar.masks import lose
 from penstock.compute.decoding.propose.contract import Draftable, Drafts, Proposer, Verification
 from penstock.compute.runner.batch import drafts_of
 from penstock.compute.runner.cached_seq import CachedSeq
 from penstock.compute.runner.guarded import Guarded, or_else
+from penstock.compute.runner.verify import without_none
 from penstock.core.clock import Clock
 from penstock.core.drafting import depths
 from penstock.core.errors import INTERRUPTS
 from penstock.core.types import PlannedSeq, SeqResult, StepPlan
 
-SHOWN_STATES = 8  # the latest skipped steps that output hidden states, for a proposer that needs them
+SHOWN_STATES = 8  # the latest steps before the one after which a proposer is asked that output hidden states, if it needs so many
 STATE_BYTES = 256 << 20  # of hidden states of all sequences that no proposer has seen yet
 
 
@@ -27,14 +28,18 @@ class Drafter:
     """
 
     def __init__(self, proposer: Proposer, controller: Controller, clock: Clock, vocab_size: int) -> None:
-        self.buffers = proposer.needs.buffers  # that steps must output in which it takes part
+        self.buffers: tuple[str, ...] = ()  # that this step must output
+        self._buffers = proposer.needs.buffers  # that those must after which the proposer may be asked
         self._most_states = proposer.needs.num_states  # of each sequence
+        self._num_stated = min(SHOWN_STATES + 1, self._most_states) if self._buffers else 0  # the latest steps that output them
+        self._shows_verified = proposer.needs.verified_drafts
         # The last skipped step is needed, so that missing tokens can be requested before the first step that is not skipped.
-        self.skip = Skip(controller, num_shown=SHOWN_STATES if self.buffers else 1)
+        self.skip = Skip(controller, least_shown=1, most_shown=self._num_stated - 1)
         self._proposer = Guarded(proposer, vocab_size)
         self._controller = controller
         self._clock = clock
-        self._verifications: dict[int, Verification] = {}  # by sequence: the drafts that this step verified
+        self._paths: dict[int, tuple[int, ...]] = {}  # by sequence: the drafts that this step accepted
+        self._verifications: dict[int, Verification] = {}  # by sequence: the drafts that this step verified, where the proposer needs them
         self._proposed: set[int] = set()  # sequences whose drafts in the next step are the proposer's, not a grammar's
         self.is_lost = False
         self._is_skipped = False  # the controller does not observe this step
@@ -67,7 +72,9 @@ class Drafter:
 
     @or_else(None)
     def begin_step(self, plan: StepPlan, cached: Sequence[CachedSeq]) -> None:
-        self._is_skipped, self.spent_s = self.skip.left > 0, 0.0
+        left = self.skip.left
+        self._is_skipped, self.spent_s = left > 0, 0.0
+        self.buffers = self._buffers if left + self.skip.num_unasked < self._num_stated else ()
         if self._is_skipped:
             self.skip.left -= 1
             return
@@ -79,14 +86,14 @@ class Drafter:
         self.spent_s = self._clock.now() - now
 
     @or_else(None)
-    def record_verified(self, planned: PlannedSeq, rows: Sequence[int], choices: tuple[int, ...]) -> None:
+    def record_verified(self, planned: PlannedSeq, rows: Sequence[int], choices: Sequence[int | None]) -> None:
         """`rows`: the accepted path as accept.walk returns it; `choices`: the model's choice after each row, empty if some are unknown."""
-        drafts = Drafts(drafts_of(planned), planned.draft_parents)
-        path = tuple([row - 1 for row in rows[1:]])
-        self._verifications[planned.seq_id] = Verification(drafts, path, choices)
-        if planned.seq_id in self._proposed:
-            depth = max(depths(drafts.parents)) if drafts.parents else len(drafts.tokens)
-            self._controller.record_verified(planned.seq_id, path, depth)
+        seq_id, parents = planned.seq_id, planned.draft_parents
+        path = self._paths[seq_id] = tuple([row - 1 for row in rows[1:]])
+        if self._shows_verified:
+            self._verifications[seq_id] = Verification(Drafts(drafts_of(planned), parents), path, without_none(choices))
+        if seq_id in self._proposed:
+            self._controller.record_verified(seq_id, path, max(depths(parents)) if parents else planned.num_drafts)
 
     @or_else(None)
     def keep_states(
@@ -94,16 +101,18 @@ class Drafter:
     ) -> None:
         """Keeps the hidden states of tokens, not of rejected drafts, for the next proposal: of sequences for which there may be one. Where
         those of `every` sequence, in the step or not, take too much memory, those with the most are dropped."""
-        first = 0
+        hidden, first = buffers["hidden"], 0
         for planned, seq in zip(plan.seqs, cached, strict=True):
-            num_fixed = len(planned.tokens) - planned.num_drafts
-            states = buffers["hidden"][first : first + len(planned.tokens)]
-            verification = self._verifications.get(planned.seq_id)
-            kept = [*range(num_fixed), *(num_fixed + draft for draft in (verification.path if verification else ()))]
+            num_rows, num_drafts = len(planned.tokens), planned.num_drafts
             if seq.generates:
-                seq.keep_states(planned.start, states if len(kept) == len(states) else states[kept], self._most_states)
-            first += len(planned.tokens)
-        surplus = sum([seq.num_states for seq in every]) - STATE_BYTES // (4 * buffers["hidden"].shape[1])
+                states = hidden[first : first + num_rows]
+                path = self._paths.get(planned.seq_id, ()) if num_drafts else ()
+                if len(path) < num_drafts:
+                    num_fixed = num_rows - num_drafts
+                    states = states[[*range(num_fixed), *[num_fixed + draft for draft in path]]]
+                seq.keep_states(planned.start, states, self._most_states)
+            first += num_rows
+        surplus = sum([seq.num_states for seq in every]) - STATE_BYTES // (4 * hidden.shape[1])
         for seq in sorted(every, key=lambda seq: -seq.num_states) if surplus > 0 else ():
             if surplus > 0:
                 surplus -= seq.num_states
@@ -120,37 +129,53 @@ class Drafter:
         drafted until the next plan has brought them.
         """
         began = self._clock.now()
-        self._verifications, verifications = {}, self._verifications
         missing = append_tokens(plan, cached, results)
-        self._proposed = set()
+        self._proposed.clear()
+        if not self._is_skipped and not missing:
+            places, num_other_rows = draftable(plan, results)
+            seq_ids = [plan.seqs[place].seq_id for place in places]
+            limits = self._controller.limits(seq_ids, num_other_rows) if places else None
+            if limits is not None:
+                self._ask(plan, cached, results, places, limits)
+        self._paths.clear()
+        self._verifications.clear()
         if self._is_skipped:
             return missing
-        places = [place for place, found in enumerate(results) if found.tokens and found.ended is None and not found.drafts]
-        num_other_rows = sum([len(planned.tokens) for planned in plan.seqs if not planned.samples])
-        num_other_rows += sum([1 + len(found.drafts) for found in results if found.drafts])
-        can_draft = places and not missing
-        limits = self._controller.limits([plan.seqs[place].seq_id for place in places], num_other_rows) if can_draft else None
-        if limits is not None:
-            useful = [cached[place].longest - len(cached[place].tokens) - 1 for place in places]  # of one more nothing could follow
-            asked = [(place, min(limit, most)) for place, limit, most in zip(places, limits.max_drafts, useful, strict=True)
-                     if limit > 0 and most > 0]
-            rows = [draftable(plan.seqs[place], cached[place], room, verifications, limits.sure) for place, room in asked]
-            for (place, room), row, proposed in zip(asked, rows, self._proposer.propose(rows), strict=True):
-                if not proposed.is_reading:
-                    cached[place].drop_states()
-                if not proposed.tokens:
-                    self._controller.record_proposal(row.seq_id, None if proposed.is_reading else 0)
-                    continue
-                drafts = allowed(cached[place], proposed if len(proposed.tokens) <= room else subset(proposed, range(room)))
-                self._controller.record_proposal(row.seq_id, len(drafts.tokens))
-                if drafts.tokens and not limits.only_counted:
-                    self._proposed.add(row.seq_id)
-                    results[place] = results[place].with_drafts(drafts.tokens, drafts.parents)
         now = self._clock.now()
         self.spent_s += now - began
         self._controller.end_step(now, self.spent_s, computing_s)
         self.skip.begin()
         return missing
+
+    def _ask(
+        self, plan: StepPlan, cached: Sequence[CachedSeq], results: list[SeqResult], places: Sequence[int], limits: DraftLimits
+    ) -> None:
+        """Adds to the results of these places what the proposer drafts within the limits."""
+        has_states, record, asked, rows = bool(self.buffers), self._controller.record_proposal, [], []
+        for place, limit in zip(places, limits.max_drafts, strict=True):
+            seq = cached[place]
+            room = min(limit, seq.longest - len(seq.tokens) - 1)  # of one more nothing could follow
+            if room > 0:
+                planned = plan.seqs[place]
+                asked.append(place)
+                rows.append(Draftable(
+                    planned.seq_id, seq.tokens, planned.num_prompt, room, seq.info.salt, seq.states() if has_states else None,
+                    self._verifications.get(planned.seq_id), seq.state, limits.sure))
+        for place, row, proposed in zip(asked, rows, self._proposer.propose(rows), strict=True):
+            seq = cached[place]
+            if has_states and not proposed.is_reading:
+                seq.drop_states()
+            if not proposed.tokens:
+                record(row.seq_id, None if proposed.is_reading else 0)
+                continue
+            if len(proposed.tokens) > row.room:
+                proposed = subset(proposed, range(row.room))
+            if seq.state.matcher is not None:
+                proposed = allowed(seq, proposed)
+            record(row.seq_id, len(proposed.tokens))
+            if proposed.tokens and not limits.only_counted:
+                self._proposed.add(row.seq_id)
+                results[place] = results[place].with_drafts(proposed.tokens, proposed.parents)
 
 
 def append_tokens(plan: StepPlan, cached: Sequence[CachedSeq], results: Sequence[SeqResult]) -> tuple[tuple[int, int], ...]:
@@ -167,9 +192,17 @@ def append_tokens(plan: StepPlan, cached: Sequence[CachedSeq], results: Sequence
     return tuple(missing)
 
 
-def draftable(planned: PlannedSeq, cached: CachedSeq, room: int, verifications: Mapping[int, Verification], sure: bool) -> Draftable:
-    return Draftable(planned.seq_id, cached.tokens, planned.num_prompt, room, cached.info.salt, cached.states(),
-                     verifications.get(planned.seq_id), cached.state, sure)
+def draftable(plan: StepPlan, results: Sequence[SeqResult]) -> tuple[list[int], int]:
+    """(the places of sequences for which there may be drafts, the rows that others will have in the next step)."""
+    places, num_other_rows = [], 0
+    for place, (planned, found) in enumerate(zip(plan.seqs, results, strict=True)):
+        if not planned.samples:
+            num_other_rows += len(planned.tokens)
+        if found.drafts:
+            num_other_rows += 1 + len(found.drafts)
+        elif found.tokens and found.ended is None:
+            places.append(place)
+    return places, num_other_rows
 
 
 def allowed(cached: CachedSeq, drafts: Drafts) -> Drafts:

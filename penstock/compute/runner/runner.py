@@ -128,7 +128,7 @@ class Runner:
         if not sampled.rows:
             return [SeqResult(planned.seq_id) for planned in plan.seqs]
         chosen = self._sampler.sample(select_rows(logits, sampled.rows), sampled.states, sampled.output_index, sampled.masks)
-        return results_of(plan, sampled, chosen)
+        return results_of(plan, sampled, chosen, {})
 
     def _verify(
         self, plan: StepPlan, cached: list[CachedSeq], sampled: SampledRows, logits: Array, drafter: Drafter | None

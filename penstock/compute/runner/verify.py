@@ -1,8 +1,8 @@
 """Chooses the tokens of a step: for each sequence one, or the accepted drafts and the token after the last of them."""
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from penstock.compute.arrays import Array
-from penstock.compute.decoding.accept import Substitute, walk
+from penstock.compute.decoding.accept import Substitute, num_agreeing, walk
 from penstock.compute.decoding.acceptance.contract import Acceptance
 from penstock.compute.decoding.sampler import Chosen, Sampler
 from penstock.compute.runner.batch import SampledRows, drafts_of
@@ -17,8 +17,8 @@ class Verified:
 
     place: int  # index in the plan
     result: SeqResult
-    rows: list[int]
-    choices: tuple[int, ...] = ()
+    rows: Sequence[int]
+    choices: Sequence[int | None] = ()
 
 
 def verify(sampler: Sampler, acceptance: Acceptance, plan: StepPlan, sampled: SampledRows, logits: Array,
@@ -32,37 +32,45 @@ def verify(sampler: Sampler, acceptance: Acceptance, plan: StepPlan, sampled: Sa
     states, drafted = sampled.states, sampled.drafted
     sequential = {place for place, first in drafted.items() if states[first].penalized}
     chosen = sample_parallel(sampler, sampled, logits, sequential)
-    results, found = results_of(plan, sampled, chosen), []
+    found: list[Verified] = []
     for place, first in drafted.items():
         planned = plan.seqs[place]
         if place in sequential:
-            verified = sample_sequential(sampler, place, planned, sampled, logits)
+            found.append(sample_sequential(sampler, place, planned, sampled, logits))
+            continue
+        choices = chosen.tokens[first : first + planned.num_drafts + 1]
+        rows: Sequence[int]
+        tokens: Sequence[int | None]
+        if acceptance.lossless and planned.draft_parents is None:
+            num = 1 + num_agreeing(drafts_of(planned), choices)
+            rows, tokens = range(num), choices[:num]
         else:
-            choices = chosen.tokens[first : first + planned.num_drafts + 1]
             substitute = None if acceptance.lossless else substitution(sampler, acceptance, planned, sampled, first, logits)
             rows, tokens = walk(drafts_of(planned), planned.draft_parents, choices.__getitem__, substitute)
-            logprobs = tuple([chosen.logprobs[first + row] for row in rows if first + row in chosen.logprobs]) if chosen.logprobs else ()
-            result = SeqResult(planned.seq_id, without_none(tokens), logprobs, (), chosen.candidates.get(first, ()))
-            verified = Verified(place, result, rows, () if states[first].matcher is not None else without_none(choices))
-        results[place] = verified.result
-        found.append(verified)
-    return results, found
+        logprobs = tuple([chosen.logprobs[first + row] for row in rows if first + row in chosen.logprobs]) if chosen.logprobs else ()
+        result = SeqResult(planned.seq_id, without_none(tokens), logprobs, (), chosen.candidates.get(first, ()))
+        found.append(Verified(place, result, rows, () if states[first].matcher is not None else choices))
+    return results_of(plan, sampled, chosen, {verified.place: verified.result for verified in found}), found
 
 
-def results_of(plan: StepPlan, sampled: SampledRows, chosen: Chosen) -> list[SeqResult]:
-    """Of sequences without drafts; those of the others are yet to be verified."""
+def results_of(plan: StepPlan, sampled: SampledRows, chosen: Chosen, verified: Mapping[int, SeqResult]) -> list[SeqResult]:
+    """Of all sequences. `verified`: by place, those of sequences with drafts."""
     tokens, logprobs, candidates = chosen.tokens, chosen.logprobs, chosen.candidates
     is_plain = not logprobs and not candidates
-    if is_plain and not sampled.drafted and len(tokens) == len(plan.seqs):
+    if is_plain and not verified and len(tokens) == len(plan.seqs):
         return [SeqResult(planned.seq_id, (token,)) for planned, token in zip(plan.seqs, without_none(tokens), strict=True)]
-    results = [SeqResult(planned.seq_id) for planned in plan.seqs]
-    for place, row in sampled.first_rows().items():
-        token = tokens[row]
-        if token is not None and is_plain:
-            results[place] = SeqResult(results[place].seq_id, (token,))
-        elif not is_plain:
-            results[place] = SeqResult(
-                results[place].seq_id, without_none((token,)), (logprobs[row],) if row in logprobs else (), (), candidates.get(row, ()))
+    row_of = dict(zip(sampled.places, range(len(sampled.places)), strict=True))
+    results: list[SeqResult] = []
+    for place, planned in enumerate(plan.seqs):
+        if place in verified:
+            results.append(verified[place])
+        elif (row := row_of.get(place)) is None:
+            results.append(SeqResult(planned.seq_id))
+        elif is_plain:
+            results.append(SeqResult(planned.seq_id, without_none((tokens[row],))))
+        else:
+            results.append(SeqResult(
+                planned.seq_id, without_none((tokens[row],)), (logprobs[row],) if row in logprobs else (), (), candidates.get(row, ())))
     return results
 
 

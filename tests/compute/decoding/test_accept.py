@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from penstock.compute.decoding.accept import find, walk
+from penstock.compute.decoding.accept import find, num_agreeing, walk
 from penstock.compute.decoding.acceptance.typical import Typical
 from penstock.compute.decoding.filters import TABLE
 from penstock.compute.decoding.sampler import Sampler
@@ -19,6 +19,8 @@ def test_a_chain_is_accepted_until_the_first_other_choice():
     assert walk((5, 6, 7), None, choices.__getitem__) == ([0, 1, 2], [5, 6, 9])
     assert walk((4,), None, choices.__getitem__) == ([0], [5])
     assert walk((), None, choices.__getitem__) == ([0], [5])
+    for drafts in ((5, 6, 7), (5, 6, 9), (4,), ()):
+        assert num_agreeing(drafts, choices[: len(drafts) + 1]) == len(walk(drafts, None, choices.__getitem__)[0]) - 1
 
 
 def test_a_tree_is_walked_along_the_branch_that_was_chosen():

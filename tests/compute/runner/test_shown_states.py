@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from penstock.compute.decoding.control.contract import Always
+from penstock.compute.decoding.control.contract import Always, DraftLimits
 from penstock.compute.decoding.propose.contract import Draftable, Drafts
 from penstock.compute.decoding.sampler import Sampler
 from penstock.compute.runner import drafter as module
@@ -34,6 +34,25 @@ class Waiting(Always):
 
     def end_step(self, now: float, drafting_s: float, computing_s: float) -> None:
         self.left = next(self.waits)
+
+
+class Pausing(Waiting):
+    """Asks in some of the steps that it observes, and knows in which."""
+
+    def __init__(self, waits: Sequence[int], asks: Sequence[bool]) -> None:
+        super().__init__(waits)
+        self.to_come = list(zip(asks, waits, strict=True))
+
+    def num_unasked(self) -> int:
+        first = [asks for asks, _ in self.to_come].index(True)
+        return self.left + sum([1 + wait for _, wait in self.to_come[:first]])
+
+    def limits(self, seq_ids: Sequence[int], num_other_rows: int) -> DraftLimits | None:
+        return super().limits(seq_ids, num_other_rows) if self.to_come[0][0] else None
+
+    def end_step(self, now: float, drafting_s: float, computing_s: float) -> None:
+        super().end_step(now, drafting_s, computing_s)
+        del self.to_come[0]
 
 
 class Never(Always):
@@ -68,10 +87,16 @@ class Reading:
         pass
 
 
-def drafting(waits: Sequence[int], pieces: int = 1) -> tuple[Rig, Reading]:
-    proposer, endless = Reading(pieces), SamplingParams(temperature=0, max_tokens=None)
+class ReadingLast(Reading):
+    needs = Needs(buffers=("hidden",), num_states=1)
+
+
+def drafting(
+    waits: Sequence[int], pieces: int = 1, proposer: Reading | None = None, controller: Waiting | None = None
+) -> tuple[Rig, Reading]:
+    proposer, endless = proposer or Reading(pieces), SamplingParams(temperature=0, max_tokens=None)
     rig = Rig({0: info(6, params=endless), 1: info(5, seed=1, wants_embedding=True)})
-    drafter = Drafter(proposer, Waiting(waits), VirtualClock(), PROGRAM.vocab_size)
+    drafter = Drafter(proposer, controller or Waiting(waits), VirtualClock(), PROGRAM.vocab_size)
     rig.runner = Runner(rig.backend, rig.runner._loaded, Decoding(Sampler([]), drafter), rig.runner._price, rig.backend.clock)
     return rig, proposer
 
@@ -97,6 +122,27 @@ def test_skipped_steps_output_no_states_but_for_the_last_few(wait: int) -> None:
     for tokens, states in proposer.shown:
         assert tokens == rig.tokens[0][: len(tokens)]
         assert states == pytest.approx(forward(tokens)["hidden"][-1 - len(states) : -1], abs=1e-4)
+
+
+def test_of_a_proposer_that_needs_one_state_no_skipped_step_outputs_any() -> None:
+    rig, proposer = drafting((4, 4, 99), proposer=ReadingLast())
+    asks = rig.run((0, 0, 6)).asks
+    for _ in range(10):
+        asks = decode(rig, asks)
+    assert [batch.wanted for batch in rig.backend.batches] == [("hidden",), *2 * [(), (), (), (), ("hidden",)]]
+    for tokens, states in proposer.shown:
+        assert tokens == rig.tokens[0][: len(tokens)]
+        assert states == pytest.approx(forward(tokens)["hidden"][-2:-1], abs=1e-4)
+
+
+def test_steps_that_are_observed_output_no_states_long_before_a_question() -> None:
+    rig, proposer = drafting((), controller=Pausing((2, 2, 2, 2, 9, 9), (True, False, False, False, True, True)))
+    asks = rig.run((0, 0, 6)).asks
+    for _ in range(12):
+        asks = decode(rig, asks)
+    num_shown = SHOWN_STATES + 1
+    assert [batch.wanted for batch in rig.backend.batches] == [("hidden",), *[()] * (12 - num_shown), *[("hidden",)] * num_shown]
+    assert [len(states) for _, states in proposer.shown] == [6, num_shown]
 
 
 def test_what_is_not_read_yet_is_shown_again() -> None:

@@ -1,14 +1,14 @@
 """The interface between the runner and what decides how many tokens are drafted, and the controller that always drafts the maximum."""
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+from penstock.core.message import message
 from penstock.core.types import StepPlan
 
 FRESH_TOKENS = 10  # after which the caches hold again what steps need: a prompt, and waiting for it, leave them to others
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class DraftLimits:
     """The number of drafts that each sequence may have in the next step, in the order in which the sequences were given.
 
@@ -20,7 +20,7 @@ class DraftLimits:
     only_counted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class StepLoad:
     """The work of one step."""
 
@@ -35,13 +35,23 @@ class StepLoad:
 def step_load(plan: StepPlan, has_grammar_drafts: bool = False, max_tokens: Sequence[int | None] = ()) -> StepLoad:
     """`max_tokens` [seqs]: of each sequence's output; empty: the same for all."""
     seqs = plan.seqs
-    num_drafts, num_context_tokens = sum([planned.num_drafts for planned in seqs]), sum([planned.start for planned in seqs])
-    is_decode = plan.num_tokens - num_drafts == len(seqs) and not has_grammar_drafts and all(planned.samples for planned in seqs)
-    lengths = zip(seqs, max_tokens or [0] * len(seqs), strict=True)
-    ends = {most - planned.num_output for planned, most in lengths if most is not None}
-    num_ends = len(ends) + list(max_tokens).count(None)  # who may say all that fits ends by himself
-    is_fresh = min([planned.num_output for planned in seqs], default=0) < FRESH_TOKENS
-    return StepLoad(len(seqs), num_drafts, num_context_tokens, is_decode, 2 * num_ends <= len(seqs), is_fresh)
+    num_rows = num_drafts = num_context_tokens = num_open = 0
+    samples, is_fresh, ends = True, not seqs, set()
+    for planned, most in zip(seqs, max_tokens or [0] * len(seqs), strict=True):
+        num_output = planned.num_output
+        num_rows += len(planned.tokens)
+        num_drafts += planned.num_drafts
+        num_context_tokens += planned.start
+        if not planned.samples:
+            samples = False
+        if num_output < FRESH_TOKENS:
+            is_fresh = True
+        if most is None:  # who may say all that fits ends by himself
+            num_open += 1
+        else:
+            ends.add(most - num_output)
+    is_decode = samples and num_rows - num_drafts == len(seqs) and not has_grammar_drafts
+    return StepLoad(len(seqs), num_drafts, num_context_tokens, is_decode, 2 * (len(ends) + num_open) <= len(seqs), is_fresh)
 
 
 class Controller(Protocol):
@@ -51,12 +61,16 @@ class Controller(Protocol):
     sequence continues; `record_proposal` for each sequence that was given a limit above zero; `end_step`. `forget`, of a sequence that has
     ended, comes before `begin_step`.
 
-    After `end_step` or `forget`, `num_skippable` says how many steps may now be made without any of these calls. `skipped` reports how many
-    were, before any other call.
+    After `end_step` or `forget`, `num_skippable` says how many steps may now be made without any of these calls, and `num_unasked` how many
+    without drafts to come of them. `skipped` reports how many were skipped, before any other call.
     """
 
     def num_skippable(self) -> int:
         """The number of next steps that need not be observed, and after none of which anything is drafted."""
+        ...
+
+    def num_unasked(self) -> int:
+        """The number of next steps, those that need not be observed included, after none of which `limits` allows drafts."""
         ...
 
     def skipped(self, num_steps: int) -> None:
@@ -107,6 +121,9 @@ class Always:
 
     def num_skippable(self) -> int:
         return 0
+
+    def num_unasked(self) -> int:
+        return self.num_skippable()
 
     def skipped(self, num_steps: int) -> None:
         pass

@@ -1,6 +1,6 @@
 """What plain steps, drafts and asking for them take: measured at startup, corrected while serving."""
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import exp
 
 from penstock.compute.decoding.control.contract import StepLoad
@@ -43,12 +43,11 @@ class StepCosts:
 
     def plain_s(self, load: StepLoad) -> float:
         """A decode step of this load's sequences without drafts."""
-        least_s = LEAST_OF_ROWS * self._rows_s(load.num_seqs)
-        return max(self._model_s(load) + self._of_kind(load.is_fresh) * (load.num_seqs + STEP_UNITS), least_s)
+        return self._plain_s(load, load.is_fresh)
 
     def usual_s(self, load: StepLoad) -> float:
         """The same, as often fresh as decode steps are of late."""
-        fresh_s, other_s = [self.plain_s(replace(load, is_fresh=kind)) for kind in (True, False)]
+        fresh_s, other_s = [self._plain_s(load, kind) for kind in (True, False)]
         return other_s + self._fresh_share * (fresh_s - other_s)
 
     def count(self, load: StepLoad) -> None:
@@ -67,9 +66,11 @@ class StepCosts:
         """What this load's drafts add to its step, as measured at startup."""
         return load.num_drafts * self.draft_s
 
-    def observe_drafts(self, load: StepLoad, seconds: float) -> None:
+    def observe_drafts(self, load: StepLoad, seconds: float, plain_s: float | None = None) -> None:
+        """`plain_s`: of this load, where it is known already."""
         expected_s = self.expected_s(load)
-        beside_s, most_s = seconds - self.plain_s(load) - expected_s, (DEARER[1] - 1) * expected_s
+        beside_s = seconds - (self.plain_s(load) if plain_s is None else plain_s) - expected_s
+        most_s = (DEARER[1] - 1) * expected_s
         more_s = expected_s + min(max(beside_s, -most_s), most_s)  # as far either way: noise is to average out
         self._drafted = COST_DECAY * self._drafted[0] + more_s, COST_DECAY * self._drafted[1] + expected_s
 
@@ -86,6 +87,11 @@ class StepCosts:
         self.draft_s = (self._rows_s(num_rows + more) - self._rows_s(num_rows)) / more + attention_s + host_s
         prior_s = COST_PRIOR * self.draft_s
         return max((self._drafted[0] + prior_s) / (self._drafted[1] + prior_s), DEARER[0]) if prior_s > 0 else 1.0
+
+    def _plain_s(self, load: StepLoad, is_fresh: bool) -> float:
+        rows_s = self._rows_s(load.num_seqs)
+        model_s = rows_s + load.num_context_tokens * (self.context_s + self.pair_s)
+        return max(model_s + self._of_kind(is_fresh) * (load.num_seqs + STEP_UNITS), LEAST_OF_ROWS * rows_s)
 
     def _of_kind(self, is_fresh: bool) -> float:
         """Of the other kind, where none of this was observed."""

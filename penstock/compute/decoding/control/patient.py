@@ -121,6 +121,9 @@ class Patient:
     def num_skippable(self) -> int:
         return max(0, self._resumes_at - self._step - 1)
 
+    def num_unasked(self) -> int:
+        return max(0, self._resumes_at - self._step - 1, self._pauses_until - self._step - 1)
+
     def skipped(self, num_steps: int) -> None:
         self._pass(num_steps)
         self._load = None
@@ -150,15 +153,16 @@ class Patient:
 
     def _observe(self, load: StepLoad, interval: float) -> None:
         """A decode step of this load took so long from its beginning to that of the next."""
-        seconds, plain_s = interval - self._drafting_s, self._costs.plain_s(load)
+        seconds = interval - self._drafting_s
         if load.num_drafts:
+            plain_s = self._costs.plain_s(load)
             usual_s = plain_s + max(self._costs.expected_s(load), 0.0)
             self._num_odd = self._num_odd + 1 if seconds > ODD * usual_s else 0
             lasted_s = usual_s if 0 < self._num_odd <= MAX_ODD else seconds
             repaid_s = min(self._lent_s, REPAID * plain_s)
             self._lent_s -= repaid_s
             self._losses.spend(lasted_s + self._asking.seconds + repaid_s - (1 + self._num_accepted / load.num_seqs) * plain_s)
-            self._costs.observe_drafts(load, seconds)
+            self._costs.observe_drafts(load, seconds, plain_s)
             if self._losses.left_s < 0:
                 self._call_in(self._lent_s)
                 self._pause()
@@ -306,6 +310,8 @@ class Patient:
 
     def _wait(self) -> int:
         """Steps before the proposer is asked again, or a sequence may probe."""
+        if self._pauses_until > self._step + 1:  # until then only plain steps that are due are observed
+            return min(self._pauses_until, self._sample_due) - self._step - 1
         if self._rest_until > self._step:
             return min(self._rest_until - self._step - 1, MAX_WAIT)
         if self._load is not None and (self._limit or self._asking.was_asked) and self._step >= self._pauses_until:
@@ -314,8 +320,8 @@ class Patient:
             self._next_wait = min(2 * self._next_wait, MAX_WAIT)
             return wait
         if self._may_probe():
-            return min(max(self._probe_due - self._step - 1, self._pauses_until - self._step - 1, 0), MAX_WAIT)
-        return min(self._pauses_until - self._step - 1, MAX_WAIT) if self._pauses_until > self._step else MAX_WAIT
+            return min(max(self._probe_due - self._step - 1, 0), MAX_WAIT)
+        return MAX_WAIT if self._step >= self._pauses_until else 0  # a pause that ends with this step has put off questions
 
     def invests(self) -> bool:
         return self._showing.left_s > 0

@@ -19,6 +19,14 @@ class PositionRates:
 
     def record(self, num_drafts: int, path: Sequence[int], decay: float) -> None:
         """A proposal, of which these drafts (indices) were accepted."""
+        if not path or path[-1] == len(path) - 1:  # the first ones: in chains, and in most trees
+            reached = min(num_drafts, len(path) + 1, len(self.reached))
+            accepted = min(reached, len(path))
+            self.reached[:reached] = [decay * count + 1 for count in self.reached[:reached]]
+            self.accepted[:accepted] = [decay * count + 1 for count in self.accepted[:accepted]]
+            if accepted < reached:
+                self.accepted[accepted] *= decay
+            return
         was_accepted = True
         for index in range(min(num_drafts, path[-1] + 2 if path else 1, len(self.reached))):
             is_accepted = index in path

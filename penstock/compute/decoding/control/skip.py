@@ -10,12 +10,17 @@ class Skip:
     `left` is above zero decrements it and does not call the controller."""
 
     controller: Controller
+    least_shown: int = 0  # the last so many skipped steps are shown to the drafter all the same, though not to the controller
+    most_shown: int = 0  # the same where the proposer may be asked after the step that follows them
     left: int = 0  # steps that are still to be skipped
-    num_shown: int = 0  # the last so many of them are shown to the drafter all the same, though not to the controller
+    num_unasked: int = 0  # steps after these, at least, after which nothing is asked
+    num_shown: int = 0  # of the skipped steps the last so many are shown
     _num_unreported: int = 0  # `left` when the controller was last told how many steps were skipped
 
     def begin(self) -> None:
         self.left = self._num_unreported = self.controller.num_skippable()
+        self.num_unasked = self.controller.num_unasked() - self.left
+        self.num_shown = max(self.least_shown, self.most_shown - self.num_unasked)
 
     def end(self) -> None:
         if self._num_unreported > self.left:

@@ -57,7 +57,7 @@ class Draftable:
     states: if the proposer needs the buffer "hidden", the target's hidden states [n, width] (float32) of the n tokens before the newest
         one, as far as steps have output them without a gap since the last proposal for this sequence that was not `is_reading`. Steps
         output none for a cached prefix, nor while nothing is to be asked for long.
-    verification: the outcome of its drafts in the step just made; None if it had none.
+    verification: if the proposer needs it, the outcome of its drafts in the step just made; None if it had none.
     state: the sampling state of the sequence, for `Sampler.guess`.
     sure: only drafts that are nearly always accepted are wanted, as far as the proposer can tell which ones are.
     """

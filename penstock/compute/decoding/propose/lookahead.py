@@ -60,7 +60,7 @@ class Lookahead:
         chained: int = 1  # n-grams by which the latest of these is extended
         kept: int = 8  # n-grams in the pool per first token
 
-    needs = Needs(tree_masks=True)
+    needs = Needs(tree_masks=True, verified_drafts=True)
 
     def __init__(self, options: Options, host: Host | None = None) -> None:
         """Raises UsageError for options out of range."""

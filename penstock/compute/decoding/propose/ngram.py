@@ -11,6 +11,7 @@ from penstock.core.errors import UsageError
 from penstock.core.needs import Needs
 from penstock.core.registry import check_ranges
 
+NONE = Drafts()
 MAX_RUN = 64  # tokens: each length has a table of every place in the text, and copied text is known by far fewer
 
 
@@ -36,11 +37,12 @@ class Ngram:
         return self._max_drafts
 
     def propose(self, rows: Sequence[Draftable]) -> list[Drafts]:
-        queries = []
+        queries, num_known, most = [], self._num_known, self._max_drafts
         for row in rows:
-            queries.append((row.seq_id, row.tokens[self._num_known.get(row.seq_id, 0) :], min(self._max_drafts, row.room), row.sure))
-            self._num_known[row.seq_id] = len(row.tokens)
-        return [Drafts(guess) for guess in self._runs.guess(queries)]
+            seq_id, tokens = row.seq_id, row.tokens
+            queries.append((seq_id, tokens[num_known.get(seq_id, 0) :], min(most, row.room), row.sure))
+            num_known[seq_id] = len(tokens)
+        return [Drafts(guess) if guess else NONE for guess in self._runs.guess(queries)]
 
     def forget(self, seq_id: int) -> None:
         if self._num_known.pop(seq_id, None) is not None:

@@ -236,6 +236,40 @@ def test_a_pause_ends_when_it_should() -> None:
     assert found.num_skippable() == 19
 
 
+@pytest.mark.parametrize(("sample_due", "expected"), [(100, 99), (500, 499), (600, 499)])
+def test_in_a_pause_no_step_is_observed_before_a_plain_one_is_due(sample_due: int, expected: int) -> None:
+    found = observed(1e-6, 1)
+    found.limits([0], 0)
+    found._pauses_until, found._sample_due = found._step + 500, found._step + sample_due
+    assert found.limits([0], 0) is None
+    found.end_step(1.0, 0.0, 0.0)
+    assert (found.num_skippable(), found.num_unasked()) == (expected, 499)
+
+
+def test_in_the_last_step_of_a_pause_no_more_are_left_out() -> None:
+    found = observed(1e-6, 1)
+    assert found.limits([0], 0) is not None
+    found._pauses_until, found._sample_due = found._step + 1, found._step + 100
+    assert found.limits([0], 0) is None
+    found.end_step(1.0, 0.0, 0.0)
+    assert (found.num_skippable(), found.num_unasked()) == (0, 0)
+
+
+def test_nothing_is_asked_after_steps_of_which_that_was_said() -> None:
+    """Drafts that are seldom right, and sequences that come and go."""
+    made, until, longest = engine(1e-3, 2e-4, 0.2, 4), 0, 0
+    for _ in range(4000):
+        num_asked, num_skipped = made.num_asked, made.num_skipped
+        made.step()
+        assert made.num_asked == num_asked or made.steps > until
+        if made.steps % 50 == 0:
+            made.forget(made.steps // 50 % 4)
+        if made.num_skipped == num_skipped or made.steps % 50 == 0:
+            until = made.steps + made.skip.left + made.skip.num_unasked
+            longest = max(longest, until - made.steps)
+    assert made.num_asked and longest > 2 * MAX_WAIT
+
+
 def test_a_probe_that_is_due_does_not_end_a_pause() -> None:
     found = observed(1e-6, 1)
     found.limits([0], 0)

@@ -16,7 +16,7 @@ WORDS = [
     "\n  ", "é",
 ]
 END, OTHER_END, MARK = 256, 257, 258
-SIZE = 300
+SIZE, WIDTH = 300, 320  # of the vocabulary; of what tells its tokens apart, so that no more may be spelled
 MAX_LEN = 10_000  # tokens of a context, the longest of which have five characters
 HEAVY = set(b'"}]')  # tokens with one of these are likelier to be written: texts come to an end
 
@@ -38,7 +38,7 @@ class Tokens:
     @cached_property
     def weights(self) -> list[int]:
         """Of all ids."""
-        return [self.weight(token_id) for token_id in range(SIZE)]
+        return [self.weight(token_id) for token_id in range(WIDTH)]
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """The longest words first."""
@@ -73,7 +73,7 @@ def matcher_of(made: Compiler, wanted: StructuredOutputsParams, **params: object
     return made.matcher(SamplingParams(structured_outputs=made.checked(wanted), **params))
 
 
-def allowed(matcher: Matcher, width: int = 320) -> list[int]:
+def allowed(matcher: Matcher, width: int = WIDTH) -> list[int]:
     """What may come next."""
     bits = np.empty(width // 32, dtype=np.uint32)
     matcher.fill(bits)
