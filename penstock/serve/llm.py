@@ -17,7 +17,7 @@ from penstock.core.config import EngineConfig, ServerConfig
 from penstock.core.errors import PenstockError, RequestError, UsageError
 from penstock.core.hardware import Hardware
 from penstock.core.types import Completion, Logprob, Output, SamplingParams, TokenLogprobs
-from penstock.serve.engine.build import build, choose_backend, make_selections, parsers
+from penstock.serve.engine.build import build, choose_backend, make_selections, reasoning_parser
 from penstock.serve.engine.machine import without_native
 from penstock.serve.engine.requests import Delta, Request, given_up
 from penstock.serve.engine.selecting import on_thread
@@ -150,7 +150,7 @@ class LLM:
         if params.n != 1:
             raise RequestError(f"a conversation goes on with one answer, but n is {params.n}", "n")
         template, tokenizer = template or self._chat_template, self._built.tokenizer
-        _, parser = parsers(ServerConfig(), template)
+        parser = reasoning_parser(ServerConfig(), template)
         params, hidden = with_markup(params, tokenizer, (parser,))
         prompt = template.render(messages)
         request = self._request(self._rendered(prompt), params, bound=bound)

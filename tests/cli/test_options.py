@@ -49,7 +49,7 @@ def test_help_lists_the_plugins(penstock: Any) -> None:
         option = known[name]
         assert ": " in option.help and (option.default is None or option.default in option.help)
     shown = " ".join(out.split())
-    assert "lru, lfu, slru" in shown and "llama3_json, mistral, pythonic" in shown and "think, harmony, mistral" in shown
+    assert "lru, lfu, slru" in shown and "phi4_mini, pythonic, qwen3_coder" in shown and "think, harmony, mistral" in shown
 
 
 def test_help_lists_the_options_of_the_plugins(penstock: Any) -> None:

@@ -63,6 +63,7 @@ from penstock.serve.scorers.allowed import allowed
 from penstock.serve.text import reasoning, tools
 from penstock.serve.text.chat import ChatTemplate
 from penstock.serve.text.tokenizer import Tokenizer
+from penstock.serve.text.tools.detect import Detect, detected, suiting
 
 Progress = Callable[[int, int], None]
 NO_CAPS = Caps(devices=(), dtypes=())  # what a scheduler has of a backend
@@ -382,12 +383,16 @@ def parsers(server: ServerConfig, template: ChatTemplate | None = None) -> tuple
 
     Raises UsageError for an unknown name.
     """
-    source = "".join(template.sources.values()) if template is not None else ""
-    return _parser(tools.TABLE, server.tool_parser, source), _parser(reasoning.TABLE, server.reasoning_parser, source)
+    return _parser(tools.TABLE, server.tool_parser, template, detected), reasoning_parser(server, template)
 
 
-def _parser(table: Table, name: str | None, source: str) -> type[Any] | None:
+def reasoning_parser(server: ServerConfig, template: ChatTemplate | None) -> type[Any] | None:
+    """The second of these."""
+    return _parser(reasoning.TABLE, server.reasoning_parser, template, suiting)
+
+
+def _parser(table: Table, name: str | None, template: ChatTemplate | None, find: Detect) -> type[Any] | None:
     if name is not None:
         asked: type[Any] = table.load(name)
         return asked
-    return next((parser for parser in map(table.load, table) if parser.suits(source)), None) if source else None
+    return find(template, [*map(table.load, table)]) if template is not None and template.sources else None

@@ -42,7 +42,7 @@ class JsonCall:
         self._name = name
         self._bare = name is not None  # the object is the arguments
         self._keys = keys
-        self._reader = ObjectReader()
+        self._reader = ObjectReader(may_repeat=self._bare)
         self._num_sent = -1  # characters of the arguments; -1: not even the call's start
 
     def push(self, char: str) -> State:

@@ -53,7 +53,7 @@ CUTS = {
     "gpt-2": Cut((GPT2,)), "phi-2": Cut((GPT2,)),
     "llama-bpe": LLAMA3, "llama3": LLAMA3, "llama-v3": LLAMA3, "smaug-bpe": Cut((THREE_DIGITS,)), "dbrx": Cut((THREE_DIGITS,)),
     "qwen2": QWEN2, "deepseek-r1-qwen": QWEN2,
-    "smollm": DIGITS, "starcoder": DIGITS, "refact": DIGITS,
+    "smollm": DIGITS, "starcoder": DIGITS, "refact": DIGITS, "olmo": Cut((GPT2,), nfc=True),
     "tekken": Cut((_cased("", r"\p{N}"),), ignore_merges=True, adds_bos=True),
     "gpt-4o": Cut((_cased(f"{SUFFIXES}?", r"\p{N}{1,3}"),)),
     "deepseek-coder": Cut(("[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+", r"\p{N}")),

@@ -39,10 +39,11 @@ class ObjectReader:
     """`keys` of the top level, and for those whose values have begun, `members`: where they lie in `slice`, in characters.
 
     White space before the object is left out. Line breaks and tabs inside strings, which JSON forbids and models write, are shown
-    as their escapes. A key that comes twice at the top level breaks the object.
+    as their escapes. A key that comes twice at the top level breaks the object, unless it `may_repeat`, as JSON allows.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, may_repeat: bool = False) -> None:
+        self._may_repeat = may_repeat
         self.state = State.OPEN
         self.keys: set[str] = set()
         self.members: dict[str, Span] = {}
@@ -106,7 +107,7 @@ class ObjectReader:
             self._expect = Expect.COLON
             if len(self._stack) == 1:
                 self._key = json.loads(self.slice(self._start))
-                if self._key in self.keys:
+                if self._key in self.keys and not self._may_repeat:
                     self.state = State.BROKEN
                 self.keys.add(self._key)
         else:

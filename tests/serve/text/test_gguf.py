@@ -47,9 +47,10 @@ PUBLISHED: dict[str, Any] = {
     "gpt-2": WORDS_AND_BYTES, "phi-2": WORDS_AND_BYTES, "llama-bpe": split(LLAMA3), "llama3": split(LLAMA3), "llama-v3": split(LLAMA3),
     "smaug-bpe": split(LLAMA3), "dbrx": split(LLAMA3), "qwen2": split(QWEN2), "deepseek-r1-qwen": split(QWEN2), "smollm": DIGITS,
     "starcoder": DIGITS, "refact": DIGITS, "tekken": split(TEKKEN), "gpt-4o": split(GPT4O), "deepseek-coder": CODER,
+    "olmo": WORDS_AND_BYTES,
 }
 IGNORE_MERGES = ("llama-bpe", "llama3", "llama-v3", "tekken")
-NFC = ("qwen2", "deepseek-r1-qwen")
+NFC = ("qwen2", "deepseek-r1-qwen", "olmo")
 TEXTS = [
     *CORPUS[:2], "", " ", "\n", "  a  b\t\n\n c \n", "don't WE'LL I'M 12345678 3.14 ...!!", "<|im_start|>user\nhi<|im_end|>",
     " <|im_end|> x", "HelloWorld iPhone ABCdef", "été e\u0301 日本語 🚀\u200d x", "a\r\n\r\nb   ", "x/ //\n$a+=1; foo(bar)->baz~~^`",

@@ -18,8 +18,10 @@ from penstock.serve.text.tokenizer import Tokenizer
 from penstock.serve.text.tools.deepseek_v3 import BEGIN, DeepSeekV3Parser
 from penstock.serve.text.tools.deepseek_v3 import CALL as DEEPSEEK_CALL
 from penstock.serve.text.tools.glm45 import Glm45Parser
+from penstock.serve.text.tools.granite import GraniteParser
 from penstock.serve.text.tools.harmony import HarmonyCallParser
 from penstock.serve.text.tools.hermes import HermesParser
+from penstock.serve.text.tools.lfm2 import Lfm2Parser
 from penstock.serve.text.tools.llama3_json import Llama3JsonParser
 from penstock.serve.text.tools.mistral import MistralParser
 from penstock.serve.text.tools.pythonic import PythonicParser
@@ -56,6 +58,9 @@ def test_white_space_that_waits_for_what_follows(parser: Parser, before: str) ->
     (PythonicParser(numbered()), " " * MANY, 0),
     (PythonicParser(numbered()), "[f()]" + " " * MANY, 1),
     (MistralParser(numbered()), f"[TOOL_CALLS] [{CALL}" + " " * MANY, 1),
+    (GraniteParser(numbered()), "<|tool_call|>" + " " * MANY, 0),
+    (GraniteParser(numbered()), f"<|tool_call|>{CALL}" + " " * MANY, 1),
+    (Lfm2Parser(numbered()), "<|tool_call_start|>" + " " * MANY, 0),
     (DeepSeekV3Parser(numbered()), BEGIN + " " * MANY, 0),
     (DeepSeekV3Parser(numbered()), f"{BEGIN}{DEEPSEEK_CALL}function<｜tool▁sep｜>f\n{{}}" + "\n" * MANY, 1),
     (Qwen3CoderParser(numbered()), "<tool_call>" + " " * MANY, 0),
@@ -75,7 +80,9 @@ def test_a_call_with_very_many_keys() -> None:
 
 
 @pytest.mark.parametrize("kind", ["string", "array", ["string", "array"]])
-@pytest.mark.parametrize("text", ["x" * MANY, "</parameter> " * (MANY // 12), '["' + "</parameter>" * (MANY // 12), "\n" * MANY])
+@pytest.mark.parametrize("text", [
+    "x" * MANY, "</parameter> " * (MANY // 12), '["' + "</parameter>" * (MANY // 12), "\n" * MANY, "\n<parameter=a>" * (MANY // 13),
+    "\n<parameter=" * (MANY // 12), "0" * MANY + "x"])
 def test_an_argument_between_tags(text: str, kind: str | list[str]) -> None:
     reader = Qwen3CoderParser(numbered(), functions=[Function("f", {"properties": {"a": {"type": kind}}})])
     with ends():

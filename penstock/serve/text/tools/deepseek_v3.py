@@ -19,7 +19,7 @@ MAX_HEADER = 256  # characters
 class DeepSeekV3Parser(StateReader):
     """Closing tags, and the pair of tags around all calls, may be missing."""
 
-    markup: ClassVar[tuple[str, ...]] = (BEGIN, END, CALL, SEPARATOR, CALL_END)
+    markup: ClassVar[tuple[str, ...]] = (BEGIN, END, CALL, SEPARATOR, CALL_END)  # other formats have others of these, in this order
     openings: ClassVar[Openings] = ((BEGIN, "<"), (CALL, ""))
     header: ClassVar[re.Pattern[str]] = re.compile(rf"\s*\w+{SEPARATOR}\s*([\w.-]+)\s*(?:{FENCE}(?:json)?\s*)?")
     closing: ClassVar[tuple[str, ...]] = (FENCE, CALL_END)
@@ -28,7 +28,8 @@ class DeepSeekV3Parser(StateReader):
         super().__init__(self._read_content)
         self._content = ContentWriter()
         self._calls = CallReader(new_id, self._content, sure=sure)
-        self._opens = (BEGIN,) if sure else (BEGIN, CALL)  # a grammar says nothing of calls that stand alone
+        self._begins, self._ends, self._call = self.markup[:3]
+        self._opens = (self._begins,) if sure else (self._begins, self._call)  # a grammar says nothing of calls that stand alone
         self._before: list[str] = []  # markup, and white space behind it, that no call has followed yet
         self._due: tuple[str, ...] = ()  # tags that may close the last call
 
@@ -38,10 +39,11 @@ class DeepSeekV3Parser(StateReader):
 
     @classmethod
     def rules(cls, wanted: Wanted) -> str:
+        begin, end, call, _, call_end = map(wanted.tag, cls.markup)
         return "\n".join([
-            f"calls: {wanted.tag(BEGIN)} rest", f"rest: {wanted.repeated('call', cls.between())} {wanted.tag(END)}",
-            f"call: {wanted.tag(CALL)} body {wanted.tag(CALL_END)}", f"body: {wanted.one_of(lambda each: cls.written(each, wanted))}",
-            "answer: opening rest | TEXT?", *wanted.until(BEGIN, "opening")])
+            f"calls: {begin} rest", f"rest: {wanted.repeated('call', cls.between())} {end}",
+            f"call: {call} body {call_end}", f"body: {wanted.one_of(lambda each: cls.written(each, wanted))}",
+            "answer: opening rest | TEXT?", *wanted.until(cls.markup[0], "opening")])
 
     @classmethod
     def between(cls) -> str:
@@ -71,7 +73,7 @@ class DeepSeekV3Parser(StateReader):
 
     def _begin(self, tag: str) -> None:
         self._before.append(tag)
-        self._read = self._read_header if tag == CALL else self._read_between
+        self._read = self._read_header if tag == self._call else self._read_between
 
     def _read_between(self, text: str, events: list[Event]) -> str:
         """Before a call, or behind one."""
@@ -79,14 +81,14 @@ class DeepSeekV3Parser(StateReader):
         rest = text.lstrip(BLANK)
         self._before.append(text[: len(text) - len(rest)])
         self._waiting = ""
-        tags = (CALL, *self._due, *((END,) if self._calls.num_calls else ()))
+        tags = (self._call, *self._due, *((self._ends,) if self._calls.num_calls else ()))
         tag = next((tag for tag in tags if rest.startswith(tag)), None)
-        if tag == CALL:
-            self._begin(CALL)
+        if tag == self._call:
+            self._begin(tag)
         elif tag is not None:
             self._before.clear()
             self._due = self._due[self._due.index(tag) + 1 :] if tag in self._due else ()
-            self._read = self._read_content if tag == END else self._read_between
+            self._read = self._read_content if tag == self._ends else self._read_between
         elif any(tag.startswith(rest) for tag in tags):
             self._waiting = rest
             return ""
@@ -101,7 +103,7 @@ class DeepSeekV3Parser(StateReader):
         header, brace, _ = text.partition("{")
         named = self.header.fullmatch(header) if brace else None
         if named is not None and len(header) <= MAX_HEADER:
-            self._calls.begin("".join(self._before) + header, named[1])
+            self._begin_call("".join(self._before) + header, named)
             self._before.clear()
             self._read = self._read_call
             return text[len(header) :]
@@ -111,6 +113,9 @@ class DeepSeekV3Parser(StateReader):
         events += self._give_back()
         self._read = self._read_content
         return text
+
+    def _begin_call(self, markup: str, header: re.Match[str]) -> None:
+        self._calls.begin(markup, header[1])
 
     def _read_call(self, text: str, events: list[Event]) -> str:
         reading = self._calls.read(text)

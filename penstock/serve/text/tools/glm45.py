@@ -1,4 +1,6 @@
 """GLM-4.5: `<tool_call>f` and for each argument `<arg_key>a</arg_key>` and `<arg_value>...</arg_value>`, each on a line of its own."""
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import ClassVar
 
 from penstock.compute.decoding.grammar.syntax import literal
@@ -18,7 +20,7 @@ class Glm45Parser(TaggedParser):
     openings: ClassVar[Openings] = ((OPEN, ""),)
     key: ClassVar[str] = KEY
     key_end: ClassVar[str] = KEY_END
-    value: ClassVar[str] = VALUE
+    values: ClassVar[Mapping[str, bool | None]] = MappingProxyType({VALUE: None})
     value_ends: ClassVar[tuple[str, ...]] = (VALUE_END,)
     ends: ClassVar[tuple[str, ...]] = (CLOSE,)
 

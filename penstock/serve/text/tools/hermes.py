@@ -10,35 +10,41 @@ from penstock.serve.text.markup import ContentWriter, Openings, find_tag
 from penstock.serve.text.tools.rules import Function, Wanted
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
-OTHERS = ("<function=", "<arg_key>", "<tool_calls>")  # of formats that put something else between these tags, or calls between others
 
 
 class HermesParser:
-    """The closing tag may be missing; text between a call's last brace and its closing tag is content."""
+    """The closing tag may be missing; text between a call's last brace and its closing tag is content.
 
-    markup: ClassVar[tuple[str, ...]] = (OPEN, CLOSE)
+    Other formats have other tags, of which several in a row may stand before the call, or another word for the arguments.
+    """
+
+    markup: ClassVar[tuple[str, ...]] = (OPEN, CLOSE)  # the closing tag comes last
     openings: ClassVar[Openings] = ((OPEN, "{"),)
+    arguments: ClassVar[str] = "arguments"
 
     def __init__(self, new_id: NewId = new_call_id, sure: bool = False, functions: Sequence[Function] = ()) -> None:
         self._content = ContentWriter()
         self._calls = CallReader(new_id, self._content, sure=sure)
+        self._open, self._close = "".join(self.markup[:-1]), self.markup[-1]
         self._waiting = ""  # may be the beginning of a tag
         self._in_call = False
         self._closing = False  # whether a closing tag is due
 
     @classmethod
     def suits(cls, template: str) -> bool:
-        return OPEN in template and "arguments" in template and not any(tag in template for tag in OTHERS)
+        return "".join(cls.markup[:-1]) in template and cls.arguments in template
 
     @classmethod
     def rules(cls, wanted: Wanted) -> str:
         def body(function: Function) -> str:
-            head = f'\n{{"name": {literal(function.name)}, "arguments": '
-            return f"{literal(head)} {function.arguments} {literal('}' + chr(10))} {wanted.tag(CLOSE)}"
+            head = f'\n{{"name": {literal(function.name)}, "{cls.arguments}": '
+            return f"{inner} {literal(head)} {function.arguments} {literal('}' + chr(10))} {wanted.tag(close)}"
 
+        (first, *others), close = cls.markup[:-1], cls.markup[-1]
+        inner = " ".join(map(wanted.tag, others))
         return "\n".join([
-            f"calls: {wanted.repeated('call', literal(chr(10)))}", f"call: {wanted.tag(OPEN)} body", f"body: {wanted.one_of(body)}",
-            "answer: " + ("(opening body)* TEXT?" if wanted.many else "opening body | TEXT?"), *wanted.until(OPEN, "opening")])
+            f"calls: {wanted.repeated('call', literal(chr(10)))}", f"call: {wanted.tag(first)} body", f"body: {wanted.one_of(body)}",
+            "answer: " + ("(opening body)* TEXT?" if wanted.many else "opening body | TEXT?"), *wanted.until(first, "opening")])
 
     def push(self, text: str) -> list[Event]:
         events: list[Event] = []
@@ -51,14 +57,14 @@ class HermesParser:
                 self._in_call = reading.state is State.OPEN
                 self._closing = reading.state is State.DONE
                 continue
-            found = find_tag(rest, (OPEN, CLOSE) if self._closing else (OPEN,))
+            found = find_tag(rest, (self._open, self._close) if self._closing else (self._open,))
             events += self._content.write(found.before)
             rest = found.after
             if found.tag is None:
                 self._waiting, rest = rest, ""
-            elif found.tag == OPEN:
+            elif found.tag == self._open:
                 self._in_call = True
-                self._calls.begin(OPEN)
+                self._calls.begin(found.tag)
             else:
                 self._closing = False
                 self._content.trim()

@@ -15,16 +15,22 @@ KEYS = frozenset({"type", "id", "name", "parameters", "arguments"})
 
 
 class Llama3JsonParser:
-    """Without any markup, JSON that has other keys than a call's is an ordinary answer. After the last call everything is content."""
+    """Without any markup, JSON that has other keys than a call's is an ordinary answer. After the last call everything is content.
+
+    A format says what may stand before the first call (`begin`), between two, and behind the last (`end`).
+    """
 
     markup: ClassVar[tuple[str, ...]] = ()
     openings: ClassVar[Openings] = ()
+    begin: ClassVar[str] = PYTHON_TAG
+    separators: ClassVar[str] = SEPARATORS
+    end: ClassVar[str] = ""
 
     def __init__(self, new_id: NewId = new_call_id, sure: bool = False, functions: Sequence[Function] = ()) -> None:
         self._content = ContentWriter()
         self._calls = CallReader(new_id, self._content, KEYS, sure=sure)
         self._between: list[str] = []  # white space, the python tag, separators: markup only if a call follows
-        self._tag = Begun(PYTHON_TAG)
+        self._tag = Begun(self.begin)
         self._in_call = False
         self._plain = False
 
@@ -61,20 +67,25 @@ class Llama3JsonParser:
             else:
                 self._plain = True
         if self._plain:
-            text = "".join(self._between) + text
-            self._between.clear()
+            text = self._rest() + text
             events += self._content.finish()
             return [*events, ContentDelta(text)] if text else events
         return events
 
     def finish(self, ended: bool = True) -> list[Event]:
         events = self._calls.finish()
-        rest = "" if self._calls.num_calls else "".join(self._between)
+        rest = "" if self._calls.num_calls else self._rest()
         return [*events, *self._content.finish(), *([ContentDelta(rest)] if rest else [])]
 
     def _fits(self, char: str) -> bool:
         """Whether this may stand before a call, behind what is there."""
-        return char in SEPARATORS if self._calls.num_calls else self._tag.push(char)
+        return char in self.separators + self.end if self._calls.num_calls else self._tag.push(char)
 
     def _may_begin(self) -> bool:
-        return bool(self._calls.num_calls) or self._tag.text in ("", PYTHON_TAG)
+        return bool(self._calls.num_calls) or self._tag.text in ("", self.begin)
+
+    def _rest(self) -> str:
+        """What stands behind the last call, or before one that did not come."""
+        text = "".join(self._between)
+        self._between.clear()
+        return text.partition(self.end)[2] if self._calls.num_calls and self.end and self.end in text else text

@@ -40,6 +40,8 @@ class PythonicParser:
 
     markup: ClassVar[tuple[str, ...]] = ()
     openings: ClassVar[Openings] = ()
+    start: ClassVar[str] = START
+    end: ClassVar[str] = END
 
     def __init__(self, new_id: NewId = new_call_id, sure: bool = False, functions: Sequence[Function] = ()) -> None:
         """`sure`: a list that has begun is one of calls, so that what is cut off of it is no content; half of a call cannot be told as
@@ -54,7 +56,7 @@ class PythonicParser:
         self._open: list[str] = []  # the closing bracket of each open one
         self._quote = ""
         self._escaped = False
-        self._tag = Begun(START)
+        self._tag = Begun(self.start)
 
     @classmethod
     def suits(cls, template: str) -> bool:
@@ -63,14 +65,23 @@ class PythonicParser:
     @classmethod
     def rules(cls, wanted: Wanted) -> str:
         """Raises RequestError for parameters that cannot be written as keyword arguments."""
+        return "\n".join([*cls.list_rules(wanted), "calls: list", "answer: calls | TEXT?", f"TEXT: {not_begun_by('[')}"])
+
+    @classmethod
+    def listed(cls, wanted: Wanted) -> str:
+        """Calls in a row."""
+        return f'"[" {wanted.repeated("call", literal(", "))} "]"'
+
+    @classmethod
+    def list_rules(cls, wanted: Wanted) -> list[str]:
+        """Rules of `list`, calls in a row. Raises RequestError."""
         arguments = {function.name: f"function{at}" for at, function in enumerate(wanted.functions)}
 
         def call(function: Function) -> str:
             return f"{literal(function.name + '(')} {arguments[function.name]} {literal(')')}"
 
-        return "\n".join([
-            f'calls: "[" {wanted.repeated("call", literal(", "))} "]"', f"call: {wanted.one_of(call)}", "answer: calls | TEXT?",
-            f"TEXT: {not_begun_by('[')}", *(rule for each in wanted.functions for rule in keywords(each, arguments[each.name]))])
+        return [f"list: {cls.listed(wanted)}", f"call: {wanted.one_of(call)}",
+                *(rule for each in wanted.functions for rule in keywords(each, arguments[each.name]))]
 
     def push(self, text: str) -> list[Event]:
         for at, char in enumerate(text):
@@ -85,12 +96,16 @@ class PythonicParser:
         return events
 
     def finish(self, ended: bool = True) -> list[Event]:
-        is_cut_off = self._sure and self._step is not None and (self._num_calls or "[" in self._raw)
+        is_cut_off = self._sure and self._step is not None and (self._num_calls or self._has_begun())
         if is_cut_off or (self._num_calls and not "".join(self._raw).strip(BLANK + ",")):
             self._raw = []
         self._give_back()
         events, self._events = self._events, []
         return events
+
+    def _has_begun(self) -> bool:
+        """Whether a list has, before its first call."""
+        return "[" in self._raw
 
     def _give_back(self) -> None:
         if self._raw:
@@ -98,7 +113,7 @@ class PythonicParser:
         self._raw = []
 
     def _at_start(self, char: str) -> Step | None:
-        if char == "[" and not self._tag.ended and self._tag.text in ("", START):
+        if char == "[" and not self._tag.ended and self._tag.text in ("", self.start):
             return self._before_name
         return self._at_start if self._tag.push(char) else None
 
@@ -141,7 +156,7 @@ class PythonicParser:
 
     def _after_call(self, char: str) -> Step | None:
         if char == "]":
-            self._raw, self._tag = [], Begun(END)
+            self._raw, self._tag = [], Begun(self.end)
             return self._at_end
         if char == ",":
             return self._before_name
@@ -149,8 +164,8 @@ class PythonicParser:
 
     def _at_end(self, char: str) -> Step | None:
         fits = self._tag.push(char)
-        if self._tag.text == END:
-            self._raw, self._tag = [], Begun(END)
+        if self._tag.text == self.end:
+            self._raw, self._tag = [], Begun(self.end)
         return self._at_end if fits else None
 
 

@@ -12,8 +12,8 @@ PARAMETER, PARAMETER_END = "<parameter=", "</parameter>"
 
 
 class Qwen3CoderParser(TaggedParser):
-    """The tags around the function may be missing, and so may the closing tag of the function before that of the call, or of the last
-    argument before both."""
+    """The tags around the function may be missing, and so may the closing tag of the function before that of the call, of the last argument
+    before both, and of another before the next, if that is one that the function has."""
 
     openings: ClassVar[Openings] = ((TaggedParser.markup[0], "<"), (FUNCTION, ""))
     head: ClassVar[str] = FUNCTION
@@ -24,6 +24,7 @@ class Qwen3CoderParser(TaggedParser):
     value_ends: ClassVar[tuple[str, ...]] = ("\n" + PARAMETER_END, PARAMETER_END)
     ends: ClassVar[tuple[str, ...]] = (FUNCTION_END, TaggedParser.markup[1])
     late_ends: ClassVar[tuple[str, ...]] = ("\n" + FUNCTION_END, FUNCTION_END)
+    next_keys: ClassVar[tuple[str, ...]] = ("\n" + PARAMETER,)
 
     @classmethod
     def suits(cls, template: str) -> bool:

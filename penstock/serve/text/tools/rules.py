@@ -94,7 +94,7 @@ def text_in_regex(text: str) -> str:
     return "".join([f"\\{char}" if char in SPECIAL else char for char in text])
 
 
-def not_begun_by(char: str) -> str:
-    """A Lark regex for text that begins neither with this nor with a tag like <|this|>, white space before it or not."""
+def not_begun_by(chars: str) -> str:
+    """A Lark regex for text that begins neither with one of these nor with a tag like <|this|>, white space before it or not."""
     blank = " \\t\\r\\n"
-    return f"/[{blank}]*([^{blank}<{text_in_regex(char)}](?s:.*)|<([^|](?s:.*))?)/"
+    return f"/[{blank}]*([^{blank}<{text_in_regex(chars)}](?s:.*)|<([^|](?s:.*))?)/"

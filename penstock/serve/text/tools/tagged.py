@@ -6,6 +6,7 @@ as another type that is allowed. Where no string is allowed, what reads as JSON,
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import ClassVar
 
 from penstock.compute.decoding.grammar.schema.records import ARRAY, BOOLEAN, NULL, NUMBER, OBJECT, STRING
@@ -21,6 +22,7 @@ from penstock.serve.text.tools.tagged_rules import MAX_NAME
 NAME = re.compile(r"[\w.-]*", re.ASCII)
 WORDS = {"true": BOOLEAN, "false": BOOLEAN, "null": NULL}
 BRACKETS = {"[": ARRAY, "{": OBJECT}
+LOOSE = re.compile(r"([+-]?)(?:0+(?=\d))?+(\d++(?:\.\d*+)?+|\.\d++)((?:[eE][+-]?\d++)?)", re.ASCII)  # a number, as 03, not as in JSON
 PYTHON = {"True": "true", "False": "false", "None": "null"}  # which templates write where they show earlier calls
 
 
@@ -47,13 +49,22 @@ class Arguments:
         self._write(f"{', ' if self._names else ''}{json.dumps(name, ensure_ascii=False)}: ")
         self._names.add(name)
         self._allowed = self._kinds.get(name, self._kinds.get(None, UNTOLD))
+        return True
+
+    def begin_text(self, is_string: bool | None = None) -> None:
+        """`is_string`: whether the markup says that the argument is a string; None where it says nothing."""
+        if is_string is not None:
+            self._allowed = {STRING} if is_string else set(self._allowed) - {STRING} or self._allowed
         self._is_string = set(self._allowed) == {STRING}
         if self._is_string:
             self._write('"')
         self._text, self._first = [], ""
         self._reader = ObjectReader()
         self._read('{"":')
-        return True
+
+    def awaits(self, name: str) -> bool:
+        """Whether the function has one of this name, and the call has not."""
+        return name in self._kinds and name not in self._names
 
     @property
     def in_string(self) -> bool:
@@ -95,6 +106,8 @@ def as_json(text: str, allowed: Collection[str]) -> str:
     """The text of an argument as a value of one of these types; as a string where it is none."""
     bare = text.strip(BLANK)
     value = value_in(PYTHON.get(bare, bare))
+    if value is None and NUMBER in allowed and STRING not in allowed and (number := LOOSE.fullmatch(bare)):
+        value = f"{number[1].strip('+')}{'0' if number[2][0] == '.' else ''}{number[2].rstrip('.')}{number[3]}"
     if value is None and bare[:1] in ("[", "{") and (called := read_call(f"f(a={bare})")) is not None:  # which templates may write, too
         value = value_in(called[1].removeprefix('{"a": ').removesuffix("}"))
     if value is not None and (STRING not in allowed or kind_of(value) in allowed and kind_of(value) != STRING):
@@ -122,8 +135,10 @@ class TaggedParser(StateReader):
     but strings come while they are written, others when they are complete.
 
     A format says what its tags are. `head` stands between OPEN and the name of the function, `name_end` behind that; `key` and `key_end`
-    are around an argument's name, and `value` before its text; `value_ends` may end that, the longest first; `ends` may end the call, and
-    `late_ends` the text, too, if its own closing tag is missing and that of the call follows.
+    are around an argument's name, and one of `values` before its text, with whether it says that this is a string, or is none; `value_ends`
+    may end the text, the longest first; `ends` may end the call, and `late_ends` the text, too, if its own closing tag is missing and that
+    of the call follows; so may a line that begins with one of `next_keys`, if it goes on with the name of an argument that is not there
+    yet. `several`: between OPEN and CLOSE may be more than one call.
     """
 
     markup: ClassVar[tuple[str, ...]] = ("<tool_call>", "</tool_call>")
@@ -132,18 +147,20 @@ class TaggedParser(StateReader):
     name_end: ClassVar[str] = ""
     key: ClassVar[str]
     key_end: ClassVar[str]
-    value: ClassVar[str] = ""
+    values: ClassVar[Mapping[str, bool | None]] = MappingProxyType({})
     before_text: ClassVar[str] = ""  # what belongs to the tag before an argument's text, if it stands there
     value_ends: ClassVar[tuple[str, ...]]
     ends: ClassVar[tuple[str, ...]]
     late_ends: ClassVar[tuple[str, ...]] = ()
+    next_keys: ClassVar[tuple[str, ...]] = ()
+    several: ClassVar[bool] = False
 
     def __init__(self, new_id: NewId = new_call_id, sure: bool = False, functions: Sequence[Function] = ()) -> None:
         """`functions`: those that the model knows."""
         super().__init__(self._read_content)
         self._new_id = new_id
         self._sure = sure
-        self._value_ends = self.value_ends if sure else (*self.value_ends, *self.late_ends)
+        self._value_ends = self.value_ends if sure else (*self.value_ends, *self.late_ends, *self.next_keys)
         self._hold = 1 if sure else HOLD
         self._opens = (self.markup[0],) if sure or not self.head else (self.markup[0], self.head)  # grammars know no call without its tag
         self._functions = {each.name: each for each in functions}
@@ -198,7 +215,8 @@ class TaggedParser(StateReader):
 
     def _read_content(self, text: str, events: list[Event]) -> str:
         close = (self.markup[1],) if self._closing else ()
-        found = find_tag(self._waiting + text, (*self._opens, *close))
+        others = (self.head,) if self._closing and self.several else ()
+        found = find_tag(self._waiting + text, (*self._opens, *others, *close))
         events += self._content.write(found.before)
         self._waiting = found.after if found.tag is None else ""
         if found.tag in close:
@@ -242,10 +260,11 @@ class TaggedParser(StateReader):
         behind = 0 if self.head else len(text) - len(text.lstrip(BLANK))
         name = NAME.match(text, behind)
         assert name is not None
-        if name.end() == len(text) and len(text) <= MAX_NAME:
+        following = text[name.end() :]
+        if len(text) <= MAX_NAME and (not following or following != self.name_end and self.name_end.startswith(following)):
             self._waiting = text
             return ""
-        if not name[0] or name.end() > MAX_NAME or not text.startswith(self.name_end, name.end()):
+        if not name[0] or name.end() > MAX_NAME or not following.startswith(self.name_end):
             self._break(events)
             return text
         end = name.end() + len(self.name_end)
@@ -271,22 +290,30 @@ class TaggedParser(StateReader):
     def _read_key(self, text: str, events: list[Event]) -> str:
         found = find_tag(self._waiting + text, (self.key_end,))
         self._waiting = ""
-        key = found.before
-        if len(key) > MAX_NAME or "\n" in key or found.tag is not None and not (key and self._arguments.begin(key)):
+        written = found.before
+        key = written if self._sure or self._arguments.awaits(written) else written.strip(BLANK)
+        if len(written) > MAX_NAME or "\n" in key or found.tag is not None and not (key and self._arguments.begin(key)):
             self._break(events)
-            return key + (found.tag or "") + found.after
+            return written + (found.tag or "") + found.after
         if found.tag is None:
-            self._waiting = key + found.after
+            self._waiting = written + found.after
             return ""
-        self._take(key + found.tag)
+        self._take(written + found.tag)
         self._begun = False
-        self._read = self._read_opening if self.value else self._read_text
+        if self.values:
+            self._read = self._read_opening
+        else:
+            self._begin_text()
         return found.after
 
+    def _begin_text(self, tag: str = "") -> None:
+        self._arguments.begin_text(self.values.get(tag))
+        self._read = self._read_text
+
     def _read_opening(self, text: str, events: list[Event]) -> str:
-        tag, rest = self._expected(text, (self.value,), events)
+        tag, rest = self._expected(text, tuple(self.values), events)
         if tag is not None:
-            self._read = self._read_text
+            self._begin_text(tag)
         return rest
 
     def _read_text(self, text: str, events: list[Event]) -> str:
@@ -303,8 +330,26 @@ class TaggedParser(StateReader):
         if self._arguments.in_string and found.tag[0] != "\n":  # which a string in JSON has none of
             self._more(found.tag)
             return found.after
-        self._end, self._read = [found.tag], self._read_behind
+        self._end, self._read = [found.tag], self._read_next if found.tag in self.next_keys else self._read_behind
         return found.after
+
+    def _read_next(self, text: str, events: list[Event]) -> str:
+        """Up to what shows whether another argument begins."""
+        found = find_tag(self._waiting + text, (self.key_end,))
+        self._waiting = ""
+        name = found.before
+        if found.tag is None and len(name) <= MAX_NAME and "\n" not in name:
+            self._waiting = name + found.after
+            return ""
+        (opening,), self._end = self._end, []
+        rest = f"{name}{found.tag or ''}{found.after}"
+        if found.tag is not None and self._arguments.awaits(name):
+            self._arguments.end()
+            self._read = self._read_between
+            return opening + rest
+        self._more(opening)
+        self._read = self._read_text
+        return rest
 
     def _read_behind(self, text: str, events: list[Event]) -> str:
         """Up to what shows whether the text of an argument has ended."""

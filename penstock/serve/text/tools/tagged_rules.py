@@ -2,10 +2,10 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from penstock.compute.decoding.grammar.schema.records import ARRAY, BOOLEAN, NULL, NUMBER, OBJECT, STRING, Numbers, Shape
+from penstock.compute.decoding.grammar.schema.records import ARRAY, BOOLEAN, EVERY, NULL, NUMBER, OBJECT, STRING, Numbers, Shape
 from penstock.compute.decoding.grammar.syntax import literal
 from penstock.serve.text.json_object import NUMBER as UNSIGNED
-from penstock.serve.text.tools.parameters import named, promised, shapes_of
+from penstock.serve.text.tools.parameters import UNTOLD, named, promised, shapes_of
 from penstock.serve.text.tools.rules import Function, Wanted, text_in_regex
 
 TEXTS = frozenset((STRING, BOOLEAN, NULL))
@@ -18,32 +18,39 @@ WHOLE = {NUMBER: rf"-?{UNSIGNED.pattern}", BOOLEAN: "(?:[Tt]rue|[Ff]alse)", NULL
 @dataclass(frozen=True, slots=True)
 class Tagged:
     """How one format writes an argument. `before`: of its name, the rule for what stands before its text. `close`: the tag that ends this,
-    `gap` what belongs to the tag before it, and `behind` the white space that follows."""
+    `gap` what belongs to the tag before it, and `behind` the white space that follows. `said`: what stands between the two where the text
+    is a string, and where it is JSON of another type; "" where the format says nothing of that. `key_end`: what no name has in it."""
 
     wanted: Wanted
     before: Callable[[str], str]
     close: str
     gap: str
     behind: str
+    said: tuple[str, str] = ("", "")
+    key_end: str = ">"
 
-    def calls(self, opening: str, body: Callable[[Function, str], str]) -> str:
+    def calls(self, opening: str, body: Callable[[Function, str], str], closing: str = "") -> str:
         """A format's rules. `opening`: the tag that begins a call; `body`: of a function, and the name of the rule for its arguments, what
-        stands behind it."""
+        stands behind it. With `closing`, these two tags are around all calls, and `body` is all of one."""
         wanted = self.wanted
         arguments = {function.name: f"function{at}" for at, function in enumerate(wanted.functions)}
+        if closing:
+            inside = f'{literal(chr(10))} {wanted.repeated("body", literal(""))} {wanted.tag(closing)}'
+            frame = [f"calls: {wanted.tag(opening)} rest", f"rest: {inside}", "answer: opening rest | TEXT?"]
+        else:
+            frame = [f"calls: {wanted.repeated('call', literal(chr(10)))}", f"call: {wanted.tag(opening)} body",
+                     "answer: " + ("(opening body)* TEXT?" if wanted.many else "opening body | TEXT?")]
         return "\n".join([
-            f"calls: {wanted.repeated('call', literal(chr(10)))}", f"call: {wanted.tag(opening)} body",
-            f"body: {wanted.one_of(lambda function: body(function, arguments[function.name]))}",
-            "answer: " + ("(opening body)* TEXT?" if wanted.many else "opening body | TEXT?"), *wanted.until(opening, "opening"),
+            *frame, f"body: {wanted.one_of(lambda function: body(function, arguments[function.name]))}", *wanted.until(opening, "opening"),
             *(rule for each in wanted.functions for rule in self.rules(each, arguments[each.name]))])
 
     def rules(self, function: Function, called: str) -> list[str]:
         """Rules in Lark, of which the first is `called` so, and the others' names begin so: the arguments in their order, those that are
         not required as the model likes. Raises RequestError for parameters that cannot be written so."""
         if function.promised:
-            places, required = promised(function, is_name, "text between tags")
+            places, required = promised(function, self._is_name, "text between tags")
         else:
-            places, required = dict.fromkeys(named(function, is_name)), frozenset()
+            places, required = dict.fromkeys(named(function, self._is_name)), frozenset()
         told = {name: place for name, place in places.items() if place is not None}
         values = dict(zip(told, self._values(function, told) if told else (), strict=True))
         rules = [f"{called}: {called}_from0", *self.wanted.until(self.close, f"{called}_any")[:1]]
@@ -52,7 +59,8 @@ class Tagged:
             following = f"{called}_from{number + 1}"
             skipped = "" if name in required else f" | {following}"
             rules.append(f"{called}_from{number}: {self.before(name)} {value} {literal(self.behind)} {following}{skipped}")
-            rules += self._value(value, *values[name]) if name in values else [f"{value}: {called}_any"]
+            anything = " | ".join([f"{literal(said)} {called}_any" for said in dict.fromkeys(self.said)])
+            rules += self._value(value, *values[name]) if name in values else [f"{value}: {anything}"]
         return [*rules, f'{called}_from{len(places)}: ""']
 
     def _values(self, function: Function, places: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -60,8 +68,11 @@ class Tagged:
         kinds, shapes = function.kinds, shapes_of(function.document)
         for name, place in places.items():
             every = kinds.get(name, kinds[None])
-            texts = every & texts_next_to(shapes({"$ref": place, "type": NUMBER})) if STRING in every else frozenset[str]()
-            others = every - texts
+            if any(self.said):
+                texts, others = every & {STRING}, (frozenset(EVERY) if every == UNTOLD else every) - {STRING}
+            else:
+                texts = every & texts_next_to(shapes({"$ref": place, "type": NUMBER})) if STRING in every else frozenset[str]()
+                others = every - texts
             left_out = [{"pattern": each} for each in self._left_out(texts, others)]
             beside = {"type": sorted(texts), "not": {"type": STRING, "anyOf": left_out}}
             if others and texts and shapes({"$ref": place, **beside}) == []:
@@ -70,14 +81,20 @@ class Tagged:
 
     def _left_out(self, texts: frozenset[str], others: frozenset[str]) -> list[str]:
         """Patterns of what a string must not be next to texts, and JSON, of these types."""
+        if any(self.said):
+            return [text_in_regex(self.close)]
         whole = [f"^{BLANK}{WHOLE[kind]}{BLANK}$" for kind in sorted(texts - {STRING})]
         return [text_in_regex(self.close), *whole, *(f"^{BLANK}{BEGUN[kind]}" for kind in sorted(others & BEGUN.keys()))]
+
+    def _is_name(self, text: str) -> bool:
+        return is_name(text) and self.key_end not in text
 
     def _value(self, called: str, text: str, json_text: str) -> list[str]:
         """The text of an argument, and what ends it."""
         terminal, special = called.upper(), self.wanted.special(self.close) is not None
-        choices = [f"{json_text} {literal(self.gap)} {self.wanted.tag(self.close)}"] if json_text else []
-        choices += [f"{terminal} {self.wanted.tag(self.close)}" if special else terminal] if text else []
+        string, other = map(literal, self.said)
+        choices = [f"{other} {json_text} {literal(self.gap)} {self.wanted.tag(self.close)}"] if json_text else []
+        choices += [f"{string} {terminal} {self.wanted.tag(self.close)}" if special else f"{string} {terminal}"] if text else []
         rules = [f"{terminal}: {text} {literal(self.gap + ('' if special else self.close))}"] if text else []
         return [f"{called}: {' | '.join(choices)}", *rules]
 

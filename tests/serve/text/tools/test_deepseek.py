@@ -1,4 +1,4 @@
-"""DeepSeek's tool calls, of V3 and of V3.1."""
+"""DeepSeek's tool calls, of V3 and of V3.1, and Kimi K2's, which have the same form."""
 import json
 from collections.abc import Callable
 
@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.serve.text.answer import Answer, ContentDelta, ToolCallArguments, ToolCallStart
+from penstock.serve.text.answer import Answer, ContentDelta, ToolCall, ToolCallArguments, ToolCallStart
 from penstock.serve.text.calls import HOLD
 from penstock.serve.text.tools.deepseek_v3 import BEGIN, CALL, CALL_END, END, MAX_HEADER, SEPARATOR, DeepSeekV3Parser
 from penstock.serve.text.tools.deepseek_v31 import DeepSeekV31Parser
+from penstock.serve.text.tools.kimi_k2 import KimiK2Parser
 from tests.serve.text.tools.reading import call, check_any_cut, check_unchanged, cuts, numbered, pushed, read
 
 
@@ -84,6 +85,13 @@ def test_a_call_that_is_cut_off_is_given_back_and_those_before_it_stay(parser: t
 
 
 @every_format
+def test_an_argument_may_come_twice_as_json_allows(parser: type[DeepSeekV3Parser], write: Write, between: str) -> None:
+    twice = '{"a": 1, "b": {"a": 1, "a": 2}, "a": 2}'
+    for sure in (False, True):
+        assert read(parser(numbered(), sure), f"{BEGIN}{write('f', twice)}{END}").tool_calls == (call(0, "f", twice),)
+
+
+@every_format
 def test_long_arguments_come_while_they_are_written(parser: type[DeepSeekV3Parser], write: Write, between: str) -> None:
     head, _, tail = write("f", "|").partition("|")
     begin = f'{{"code": "{"x" * HOLD}'
@@ -112,3 +120,34 @@ def test_each_suits_the_templates_of_its_own() -> None:
     for template, fits in ((shown + "{{ '\\n```json\\n' + call.function.arguments }}", (True, False)), (shown, (False, True)),
                            ("{{ '```json' }}", (False, False)), ("{{ '<tool_call>' + call.arguments }}", (False, False))):
         assert (DeepSeekV3Parser.suits(template), DeepSeekV31Parser.suits(template)) == fits
+
+
+SECTION, SECTION_END, KIMI, ARGUMENT, KIMI_END = KimiK2Parser.markup
+
+
+def kimi(name: str, arguments: str) -> str:
+    return f"{KIMI}{name}{ARGUMENT}{arguments}{KIMI_END}"
+
+
+def test_kimis_calls_have_the_ids_that_it_gives_them() -> None:
+    first, second = '{"city": "Malmö \\"日\\"", "days": [1, {"a": "}"}]}', f'{{"x": "{KIMI_END}"}}'
+    text = f"Look.\n{SECTION}{kimi('functions.get.w-1:3', first)}{kimi('functions.g:4', second)}{SECTION_END}"
+    want = (ToolCall("functions.get.w-1:3", "get.w-1", first), ToolCall("functions.g:4", "g", second))
+    for sure in (False, True):
+        assert read(KimiK2Parser(sure=sure), text) == read(KimiK2Parser(sure=sure), *text) == Answer("Look.", None, want)
+    assert read(KimiK2Parser(), f"{text}\nDone.").content == "Look.\nDone."
+
+
+@pytest.mark.parametrize(("written", "ids"), [
+    (("functions.f:0", "functions.f:0"), ("functions.f:0", "functions.f:1")), (("f", "functions.f:0"), ("functions.f:0", "functions.f:1")),
+    (("f:7", " \nfunctions.f:7 "), ("functions.f:7", "functions.f:8"))])
+def test_where_kimi_gives_none_or_one_twice_the_next_that_is_free_is_taken(written: tuple[str, ...], ids: tuple[str, ...]) -> None:
+    found = read(KimiK2Parser(), f"{SECTION}\n{''.join([kimi(name, '{}') for name in written])}").tool_calls
+    assert [(each.id, each.name) for each in found] == [(each, "f") for each in ids]
+
+
+@pytest.mark.parametrize("written", ["", "f", f"{ARGUMENT}{{}}", f"f:x{ARGUMENT}{{}}", f"a b:0{ARGUMENT}{{}}",
+                                     f"f:0{ARGUMENT}[]", f"f:0{ARGUMENT}{{]"])
+def test_what_is_no_call_of_kimis_is_given_back(written: str) -> None:
+    text = f"See:\n{SECTION}{KIMI}{written} so.{KIMI_END}"
+    assert read(KimiK2Parser(), text) == Answer(text)

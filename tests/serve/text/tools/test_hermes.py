@@ -137,10 +137,3 @@ def test_events_say_start_then_arguments() -> None:
 def test_ids_differ() -> None:
     both = read(HermesParser(), ONE + ONE).tool_calls
     assert both[0].id.startswith("call_") and both[0].id != both[1].id
-
-
-def test_it_suits_templates_that_ask_for_json_between_its_tags() -> None:
-    assert HermesParser.suits("{{ '<tool_call>' }}{{ call.arguments | tojson }}")
-    assert not HermesParser.suits("{{ '<tool_call><function=' }}{{ call.arguments }}")
-    assert not HermesParser.suits("within <tool_call></tool_call>:\n<tool_calls>[{{ call.arguments | tojson }}]</tool_calls>")
-    assert not HermesParser.suits("{{ message.content }}")

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from penstock.serve.text.answer import Answer, ContentDelta
 from penstock.serve.text.tools.llama3_json import Llama3JsonParser
+from penstock.serve.text.tools.xlam import XlamParser
 from tests.serve.text.tools.reading import call, check_any_cut, check_unchanged, cuts, numbered, pushed, read
 
 SNIPPETS = (
@@ -71,3 +72,13 @@ def test_ordinary_text_is_not_held_back() -> None:
 def test_it_suits_llama_templates_with_tools() -> None:
     assert Llama3JsonParser.suits("<|start_header_id|> {{ '\"parameters\": ' }}")
     assert not Llama3JsonParser.suits("<|start_header_id|> {{ message.content }}")
+
+
+def test_xlams_calls_are_a_list() -> None:
+    one, two = '{"name": "f", "arguments": {"a": "]"}}', '{"name": "g", "arguments": {}}'
+    want = (call(0, "f", '{"a": "]"}'), call(1, "g", "{}"))
+    for text in (f"[{one}, {two}]", f"\n[ {one},\n{two} ]\n", f"[{one}, {two}", f"{one}\n{two}"):
+        assert read(XlamParser(numbered()), text) == read(XlamParser(numbered()), *text) == Answer(None, None, want)
+    assert read(XlamParser(numbered()), f"[{one}, {two}] Done.") == Answer(" Done.", None, want)
+    for text in ("[]", "[1, 2]", f"See [{one}]", f"[[{one}]]", '[{"name": "f"}]', '[{"a": 1}]', "[", f"{{}}[{one}]"):
+        assert read(XlamParser(numbered()), text) == read(XlamParser(numbered()), *text) == Answer(text)

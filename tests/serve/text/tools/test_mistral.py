@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.serve.text.answer import Answer, ContentDelta
-from penstock.serve.text.tools.mistral import MAX_HEADER, MistralParser
+from penstock.serve.text.tools.listed import MAX_HEADER
+from penstock.serve.text.tools.mistral import MistralParser
 from tests.serve.text.tools.reading import call, check_any_cut, check_unchanged, cuts, numbered, pushed, read
 
 SNIPPETS = (

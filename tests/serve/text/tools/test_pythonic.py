@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.serve.text.answer import Answer, ContentDelta, ToolCallArguments, ToolCallStart
+from penstock.serve.text.tools.lfm2 import Lfm2Parser
+from penstock.serve.text.tools.olmo3 import Olmo3Parser
 from penstock.serve.text.tools.pythonic import PythonicParser
 from tests.serve.text.tools.reading import call, check_any_cut, check_unchanged, cuts, numbered, pushed, read
 
@@ -124,3 +126,39 @@ def test_of_an_answer_that_must_be_calls_what_is_cut_off_is_no_content(size: int
 
 def test_text_that_must_be_no_call_stays_content() -> None:
     assert read(PythonicParser(numbered(), sure=True), "It rains [often].") == Answer("It rains [often].")
+
+
+def test_lfm2s_calls_stand_between_tags() -> None:
+    want = (call(0, "f", '{"a": 1, "b": "it\'s ]<|tool_call_end|"}'), call(1, "g", "{}"))
+    text = """Look. \n<|tool_call_start|>[f(a=1, b="it's ]<|tool_call_end|"), g()]<|tool_call_end|>"""
+    for sure in (False, True):
+        assert read(Lfm2Parser(numbered(), sure), text) == read(Lfm2Parser(numbered(), sure), *text) == Answer("Look.", None, want)
+        assert read(Lfm2Parser(numbered(), sure), text + "\n Done.") == Answer("Look.\n Done.", None, want)
+    for other in ("[f()]", "<|tool_call_start|>", " <|tool_call_start|> f()", "a\n<|tool_call_start|>[f(1)]<|tool_call_end|>",
+                  "Hi <|tool_ca"):
+        assert read(Lfm2Parser(numbered()), other) == read(Lfm2Parser(numbered()), *other) == Answer(other)
+
+
+def test_olmos_calls_stand_between_tags_on_lines() -> None:
+    want = (call(0, "f", '{"a": 1, "b": "it\'s\\n</function_calls>"}'), call(1, "g", "{}"))
+    one, two = """f(a=1, b="it's\\n</function_calls>")""", "g()"
+    for text in (f"Look. \n<function_calls>\n{one}\n{two}\n</function_calls>", f"Look.<function_calls>{one} {two}</function_calls>\n",
+                 f"Look. <function_calls> {one}\n\n{two}"):
+        for sure in (False, True):
+            assert read(Olmo3Parser(numbered(), sure), text) == read(Olmo3Parser(numbered(), sure), *text) == Answer("Look.", None, want)
+    assert read(Olmo3Parser(numbered()), f"<function_calls>{two}</function_calls> Done.").content == " Done."
+    for other in ("f()", "<function_calls>", "<function_calls></function_calls>", "a <function_calls>\n[f()]</function_calls>",
+                  "<function_calls>f(1)</function_calls>", "Hi <function_ca", "<function_calls>f(a=1"):
+        assert read(Olmo3Parser(numbered()), other) == read(Olmo3Parser(numbered()), *other) == Answer(other)
+    assert read(Olmo3Parser(numbered(), True), "<function_calls>f(a=1") == Answer()
+
+
+@pytest.mark.parametrize(("parser", "written"), [
+    (Lfm2Parser, "<|tool_call_start|>[{}]<|tool_call_end|>"), (Olmo3Parser, "<function_calls>\n{}\n</function_calls>")])
+def test_a_list_may_stand_behind_another_and_behind_a_tag_that_begins_none(parser: type[Lfm2Parser], written: str) -> None:
+    lists, tag = [written.format(f"f(a={number})") for number in (1, 2)], parser.start
+    want = tuple(call(number, "f", f'{{"a": {number + 1}}}') for number in (0, 1))
+    for text, content in (("\n".join(lists), None), ("".join(lists).replace(parser.end, ""), None), (" and ".join(lists), " and"),
+                          (f"`{tag}` begins {tag}{lists[0]}{tag} {lists[1]} Done.", f"`{tag}` begins {tag}{tag} Done."),
+                          (f"{tag}{written.format('f(1)')}{lists[0]}\n{lists[1]}{tag[:-1]}", f"{tag}{written.format('f(1)')}{tag[:-1]}")):
+        assert read(parser(numbered()), text) == read(parser(numbered()), *text) == Answer(content, None, want)

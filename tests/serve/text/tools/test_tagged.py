@@ -1,4 +1,4 @@
-"""Calls whose arguments stand between tags: Qwen3-Coder's, GLM-4.5's and Seed-OSS's."""
+"""Calls whose arguments stand between tags: Qwen3-Coder's, GLM-4.5's, Seed-OSS's and MiniMax M2's."""
 import json
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ from penstock.core.types import StructuredOutputsParams
 from penstock.serve.text.answer import Answer, ContentDelta, Event, ToolCallArguments, ToolCallStart
 from penstock.serve.text.calls import HOLD
 from penstock.serve.text.tools.glm45 import Glm45Parser
-from penstock.serve.text.tools.hermes import HermesParser
+from penstock.serve.text.tools.minimax_m2 import MiniMaxM2Parser
 from penstock.serve.text.tools.qwen3_coder import Qwen3CoderParser
 from penstock.serve.text.tools.rules import Function, Wanted, rules_of
 from penstock.serve.text.tools.seed_oss import SeedOssParser
@@ -46,9 +46,15 @@ def seed(name: str, **arguments: str) -> str:
     return f"<seed:tool_call>\n<function={name}>\n{inside}</function>\n</seed:tool_call>"
 
 
+def minimax(name: str, **arguments: str) -> str:
+    inside = "".join([f'<parameter name="{key}">{value}</parameter>\n' for key, value in arguments.items()])
+    return f'<minimax:tool_call>\n<invoke name="{name}">\n{inside}</invoke>\n</minimax:tool_call>'
+
+
 Write = Callable[..., str]
 FORMATS: dict[str, tuple[type[TaggedParser], Write]] = {
-    "qwen3_coder": (Qwen3CoderParser, qwen), "glm45": (Glm45Parser, glm), "seed_oss": (SeedOssParser, seed)}
+    "qwen3_coder": (Qwen3CoderParser, qwen), "glm45": (Glm45Parser, glm), "seed_oss": (SeedOssParser, seed),
+    "minimax_m2": (MiniMaxM2Parser, minimax)}
 every_format = pytest.mark.parametrize(("parser", "write"), FORMATS.values(), ids=FORMATS.keys())
 LONG = "x" * HOLD
 SNIPPETS = {
@@ -59,6 +65,9 @@ SNIPPETS = {
     SeedOssParser: (
         "<seed:tool_call>", "</seed:tool_call>", "<function=f>", ">", "</function>", "<parameter=s>", "<parameter=a>", "</parameter>", "\n",
         " ", '["', LONG, seed("f", s="</parameter>", i="3"), qwen("f")),
+    MiniMaxM2Parser: (
+        "<minimax:tool_call>", "</minimax:tool_call>", '<invoke name="f">', '<invoke name="', '"', ">", "</invoke>", '<parameter name="s">',
+        '<parameter name="a">', "</parameter>", "\n", " ", '["', LONG, minimax("f", s="</parameter>", i="3"), minimax("f")),
     Glm45Parser: (
         "<tool_call>", "</tool_call>", "f", "\n", " ", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "s", "a", "[1, {", '"]',
         "<", LONG, glm("f"), glm("f", s="</arg_value>", i="3"), glm("g", s=LONG), "<arg_key>i</arg_key><arg_value>2</arg_value>"),
@@ -87,7 +96,9 @@ def arguments_of(parser: type[TaggedParser], text: str) -> Any:
     ("s", "", ""), ("s", "5", "5"), ("s", "null", "null"), ("s", '"quoted"', '"quoted"'), ("s", '{"a": 1}', '{"a": 1}'),
     ("s", ' two\n\n"lines"\\n\t', ' two\n\n"lines"\\n\t'), ("s", "Malmö 日本 \U0001f600 \x00", "Malmö 日本 \U0001f600 \x00"),
     ("s", "a < b && c > d </b> <function=x> <tool_call>", "a < b && c > d </b> <function=x> <tool_call>"),
-    ("i", "3", 3), ("i", " -3 ", -3), ("i", "3.0", 3.0), ("i", "three", "three"), ("i", "", ""), ("i", "03", "03"), ("i", "1e5", 1e5),
+    ("i", "3", 3), ("i", " -3 ", -3), ("i", "3.0", 3.0), ("i", "three", "three"), ("i", "", ""), ("i", "03", 3), ("i", "1e5", 1e5),
+    ("i", "-007", -7), ("i", "+3", 3), ("i", "00", 0), ("si", "03", "03"), ("n", ".5", 0.5), ("n", "5.", 5), ("n", "-00.50e01", -5.0),
+    ("n", "0x10", "0x10"), ("n", "1_000", "1_000"), ("n", ".", "."), ("n", "1 2", "1 2"),
     ("i", "true", True), ("i", "9" * 30, int("9" * 30)), ("n", "2.5e3", 2500.0), ("n", "NaN", "NaN"), ("n", "1, 2", "1, 2"),
     ("i", '"3', '"3'), ("a", '"open', '"open'), ("z", '["', '["'), ("b", "true", True),
     ("b", "False", False), ("b", "yes", "yes"), ("b", '"true"', "true"),
@@ -140,14 +151,14 @@ def test_a_closing_tag_within_a_text_belongs_to_it_unless_another_tag_follows(pa
     end = parser.value_ends[-1]
     for inside in (f"a{end}b", f"\n{end}\n", f"{end}{end}", f"a\n{end} <parameter>", f"{end}<{end}"):
         assert arguments_of(parser, write("f", s=inside, i="1")) == {"s": inside, "i": 1}
-    inside = f'["{end}{parser.key}x{parser.key_end}", "\\"{end}{parser.ends[0]}"]'
+    inside = json.dumps([f"{end}{parser.key}x{parser.key_end}", f'"{end}{parser.ends[0]}'])
     assert arguments_of(parser, write("f", a=inside)) == {"a": json.loads(inside)}
 
 
 @every_format
 def test_what_a_grammar_writes_ends_where_the_grammar_ends_it(parser: type[TaggedParser], write: Write) -> None:
     end = parser.value_ends[-1]
-    inside = f'["{end}{parser.key}x{parser.key_end}", "{end}{parser.ends[0]}"]'
+    inside = json.dumps([f"{end}{parser.key}x{parser.key_end}", f"{end}{parser.ends[0]}"])
     known = [Function("f", PARAMETERS), Function("free", PARAMETERS, promised=False)]
     for name in ("a", "many"):  # a list, if it is none of the texts, which hold no closing tag
         (found,) = read(parser(numbered(), True, known), write("f", **{name: inside})).tool_calls
@@ -213,6 +224,34 @@ def test_glms_line_breaks_may_be_others(text: str) -> None:
     assert arguments_of(Glm45Parser, text) == {"s": "x"}
 
 
+@every_format
+def test_blanks_around_a_name_are_none_of_its_own_unless_the_function_says_so(parser: type[TaggedParser], write: Write) -> None:
+    padded = Function("p", {"properties": {" s ": {"type": "string"}}})
+    for name, key in (("f", "s"), ("p", " s "), ("unknown", "s")):
+        (found,) = read(parser(numbered(), functions=[*FUNCTIONS, padded]), write(name, **{" s ": " x "})).tool_calls
+        assert json.loads(found.arguments) == {key: " x "}
+    (found,) = read(parser(numbered(), True, FUNCTIONS), write("f", **{" s ": "x"})).tool_calls  # in a grammar's names nothing is left out
+    assert json.loads(found.arguments) == {" s ": "x"}
+
+
+@pytest.mark.parametrize(("parser", "write"), [(Qwen3CoderParser, qwen), (SeedOssParser, seed)])
+def test_an_argument_may_end_where_another_begins(parser: type[TaggedParser], write: Write) -> None:
+    whole = write("f", s="a\nb", i="3", a='["x"]')
+    first, second = ((f"{parser.before_text}</parameter>\n<parameter={key}>", f"\n<parameter={key}>") for key in "ia")
+    for missing in ((first,), (second,), (first, second)):
+        text = whole
+        for tag, left in missing:
+            assert tag in text
+            text = text.replace(tag, left)
+        want = {"s": "a\nb", "i": 3, "a": ["x"]}
+        assert arguments_of(parser, text) == want
+        assert json.loads(read(parser(numbered(), functions=FUNCTIONS), *text).tool_calls[0].arguments) == want
+    for inside in ("a\n<parameter=x>b", "a\n<parameter=s>b", "a <parameter=i>b", "a\n<parameter=i", "a\n<parameter=\ni>b"):
+        assert arguments_of(parser, write("f", s=inside)) == {"s": inside}  # no name of another argument, or none on a line of its own
+    (found,) = read(parser(numbered(), True, FUNCTIONS), write("f", s="a\n<parameter=i>\n3")).tool_calls  # which a grammar writes as text
+    assert json.loads(found.arguments) == {"s": "a\n<parameter=i>\n3"}
+
+
 @pytest.mark.parametrize(("parser", "text"), [
     *((Qwen3CoderParser, text) for text in (
         "<tool_call>", "<tool_call> is a tag", '<tool_call>{"name": "f"}</tool_call>', "<tool_call><function=></function>", "<function=f",
@@ -254,7 +293,7 @@ def test_texts_come_while_they_are_written(parser: type[TaggedParser], write: Wr
 
 @every_format
 def test_long_arguments_that_break_stay_and_the_rest_is_content(parser: type[TaggedParser], write: Write) -> None:
-    text = write("f", s=LONG)[: -len(parser.ends[-1])].removesuffix("</function>\n")
+    text = write("f", s=LONG).partition(parser.ends[0])[0]
     answer = read(parser(numbered(), functions=FUNCTIONS), f"{text}{parser.key}s{parser.key_end} oops")
     assert answer == Answer(f"s{parser.key_end} oops", None, (call(0, "f", f'{{"s": "{LONG}"'),))
 
@@ -269,15 +308,6 @@ def test_ordinary_text_is_not_held_back() -> None:
     assert pushed(reader, "1 <") == [ContentDelta("1")]
     assert pushed(reader, " 2") == [ContentDelta(" < 2")]
     assert pushed(reader, "<tool_call> is a") == [ContentDelta("<tool_call> is a")]
-
-
-def test_each_suits_the_templates_of_its_own() -> None:
-    templates = ("{{ '<tool_call>\\n<function=' + call.name + '>\\n' }}{{ '<parameter=' + key + '>' }}{{ call.arguments }}",
-                 "{{ '<tool_call>' + call.name }}<arg_key>{{ k }}</arg_key>\n<arg_value>{{ v }}</arg_value>{{ call.arguments }}",
-                 "{{ '<tool_call>' }}{{ call.arguments | tojson }}",
-                 "{{ '<seed:tool_call>\n<function=' + call.name + '>\n' }}{{ '<parameter=' + key + '>' }}{{ call.arguments }}<seed:think>")
-    for parser, fits in zip((Qwen3CoderParser, Glm45Parser, HermesParser, SeedOssParser), templates, strict=True):
-        assert [template for template in templates if parser.suits(template)] == [fits]
 
 
 @every_format
