@@ -30,6 +30,7 @@ class PlanOptions:
     dtype: str = option("auto", "Type of everything not quantized: auto (the checkpoint's), float32, bfloat16, float16")
     tensor_parallel: str | None = option(None, "Devices to split each layer over: a number, or some with commas; default: all that fit")
     pipeline_parallel: str | None = option(None, "Stages to split the layers into: a number, or some with commas; default: all that fit")
+    expert_parallel: str | None = option(None, "Of --tensor-parallel devices, those to deal a mixture's experts to; default: 1 and all")
     max_devices: int | None = option(None, "Most devices to use; default: eight per replica, and as many replicas as needed")
     chunk: str | None = option(None, "Prompt tokens per step: a number, or some with commas; default: 512,2048,8192")
     prefill_split: bool = option(True, "Consider replicas that only compute prompts (with a rate)")

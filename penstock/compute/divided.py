@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from penstock.compute.program import Op, Program, WeightSpec
 
 # What every device of a tensor parallel group does whole; all else is divided.
-WHOLE = frozenset({"rms_norm", "add", "gather", "moe_route", "moe_route_grouped", "embed", "latent_write"})
+WHOLE = frozenset({"rms_norm", "add", "gather", "moe_route", "moe_route_grouped", "embed", "latent_write", "gate_rows"})
 HALVES = frozenset({"attention", "latent_attention", "act_mul"})  # what the product after them makes is summed over devices
 ROWS, COLUMNS = "rows", "columns"
 
@@ -42,16 +42,18 @@ def is_whole(op: Op, program: Program) -> bool:
 
 def num_sums(program: Program) -> int:
     """Sums of hidden states over the devices of a tensor parallel group: of what each has made a part of, once where such parts are added
-    to one another first."""
+    to one another first. Where a norm is over all heads, their queries and keys are gathered, which together moves what a sum does."""
     halves, parts = halves_of(program), set[str]()
+    split = _split_into(program)
+    gathered = sum(op.kind == "rms_norm" and op.inputs[0] in split for op in program.ops)
     for op in program.ops:
         if op.kind in HALVES:
             continue
         if op.kind == "moe_experts" or op.inputs[0] in halves:
             parts.update(op.outputs)
-        elif op.kind == "add" and parts.issuperset(op.inputs):
+        elif op.kind == "add" and parts.issuperset(op.inputs) or op.kind == "gate_rows" and op.inputs[1] in parts:
             parts = parts.difference(op.inputs).union(op.outputs)
-    return len(parts)
+    return len(parts) + gathered // 2
 
 
 def halves_of(program: Program) -> set[str]:
@@ -59,10 +61,20 @@ def halves_of(program: Program) -> set[str]:
     return {name for op in program.ops if op.kind in HALVES for name in op.outputs}
 
 
+def _split_into(program: Program) -> dict[str, tuple[int, ...]]:
+    """The heads of each buffer that is split into some, and of what a norm makes such a buffer of."""
+    heads: dict[str, tuple[int, ...]] = {}
+    for op in reversed(program.ops):
+        if op.kind == "split_heads":
+            heads[op.inputs[0]] = tuple(op.attrs["heads"])
+        elif op.kind == "rms_norm" and op.outputs[0] in heads:
+            heads[op.inputs[0]] = heads[op.outputs[0]]
+    return heads
+
+
 def divided(program: Program) -> Iterator[Divided]:
     """All that is, but for the tables."""
-    halves = halves_of(program)
-    heads = {op.inputs[0]: tuple(op.attrs["heads"]) for op in program.ops if op.kind == "split_heads"}
+    halves, heads = halves_of(program), _split_into(program)
     for op in program.ops:
         if not op.weights or is_whole(op, program) or program.buffers[op.inputs[0]][0] == "L":
             continue

@@ -12,10 +12,10 @@ from typing import Protocol
 
 from penstock.compute.attends import Attends, Seen
 from penstock.compute.divided import halves_of, is_whole, num_sums
+from penstock.compute.formats import GROUPWISE, ROUNDED, Numbers
 from penstock.compute.ops import KINDS, numel
-from penstock.compute.price import Storage
 from penstock.compute.program import Op, Program
-from penstock.compute.quant.codes import Coding
+from penstock.compute.spread import Spread
 from penstock.core.catalogue.part import ATTENTION, EXPERTS, PRODUCT, UNPACKED_EXPERTS, Part
 from penstock.core.message import message
 from penstock.core.work import StepWork
@@ -24,7 +24,7 @@ from penstock.core.work import StepWork
 # writing of keys and values are one kernel, heads are split by nobody. So a layer with gated feed-forward has nine.
 KERNELS: Mapping[str, float] = {
     "embed": 1, "rms_norm": 1, "linear": 1, "split_heads": 0, "rope": 0, "kv_write": 1, "attention": 1, "act_mul": 1, "add": 0, "gather": 0,
-    "softcap": 1, "moe_route": 1, "moe_route_grouped": 1,
+    "softcap": 1, "moe_route": 1, "moe_route_grouped": 1, "gate_rows": 1,
     "moe_experts": 5,  # rows are sorted by expert, multiplied, activated, multiplied again, and each row's are summed
     # A product before it and one behind, and scores and values in parts that are summed: 23 us beside their bytes on an H200, with 16 heads
     # of 1,024 tokens (SGLang 0.5.14, TensorRT-LLM 1.3.0rc20: aiconfigurator-core 0.12.0, systems/data/h200_sxm/mla, mla_bmm).
@@ -32,24 +32,6 @@ KERNELS: Mapping[str, float] = {
 }
 SILENT = frozenset(kind for kind, count in KERNELS.items() if not count)  # their bytes are moved by a neighbour
 TIMED = {"linear": PRODUCT, "attention": ATTENTION, "moe_experts": EXPERTS}  # what `Part.kernels` calls those that it may count itself
-# By the type that codes are multiplied in, where rows are made to fit.
-ROUNDED = {name: f":activations={name}" for name in ("int8", "fp8", "fp4")}
-# Types to which a kernel of its own makes rows fit, group by group, where a matrix has scales by groups: its products take 2 to 3 us more
-# than their bytes and one kernel do (fp8 by blocks on an H200, SGLang 0.5.14 and TensorRT-LLM 1.3.0rc20: the same, gemm).
-GROUPWISE = ("fp8", "fp4")
-# Formats of coded matrices, by what chooses their kernels (csrc/kernels/amxcodes.h, panel.h).
-CODES = ("int8", "int4", "int8 by 32", "int6 by 32", "int4 by 32", "int6 by 16", "int4 by 16")
-
-
-def product_form(coding: Coding, columns: int) -> str:
-    """One of CODES. "int8" has a scale for each row, "int4" scales that are multiples of a row's unit: sums of several groups are scaled at
-    once. All else is scaled group by group: by 32 where groups divide into tiles, by 16 where they do not; there, 8 bits are rare, and no
-    slower than 6."""
-    if coding.has_units or coding.group == columns:
-        return "int8" if coding.bits > 4 else "int4"
-    if coding.group % 32 == 0:
-        return f"int{coding.bits} by 32"
-    return "int6 by 16" if coding.bits > 4 else "int4 by 16"
 
 
 class Counts(Seen, Protocol):
@@ -62,42 +44,12 @@ class Counts(Seen, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
-    """How numbers are stored and multiplied. Types are those of a part's operation rates."""
-
-    storage: Storage
-    dtype: str  # that plain matrices are multiplied in, and attention
-    coded: Mapping[str, int]  # bits of each weight that is stored as codes
-    coded_dtype: str  # that these are multiplied in; narrower than `dtype` where rows are rounded too, so that nothing is unpacked
-    apart: Mapping[str, str] = field(default_factory=dict)  # the same of weights that are multiplied in another type
-    forms: Mapping[str, str] = field(default_factory=dict)  # of CODES, for each of `coded`; lacks those that bits alone tell
-    grouped: frozenset[str] = frozenset()  # of `coded`, those with scales by groups of columns
-
-    def product(self, weight: str) -> str:
-        """The type that a weight stored as codes is multiplied in."""
-        return self.apart.get(weight, self.coded_dtype)
-
-    def form(self, weight: str, computed: str) -> str:
-        """The format of a matrix, as `Hardware.products` and `Efficiency.by_rows` have it; codes are `computed` in that type."""
-        form = self.forms.get(weight)
-        return self.family(weight, computed) if form is None else f"{form}{ROUNDED.get(computed, '')}"
-
-    def rounds(self, weight: str, computed: str) -> bool:
-        """Whether rows have to be rounded group by group before they are multiplied with a matrix of codes, in this type."""
-        return computed in GROUPWISE and weight in self.grouped
-
-    def family(self, weight: str, computed: str) -> str:
-        """The same by bits alone: all that the makers of other parts tell."""
-        bits = self.coded.get(weight)
-        return self.dtype if bits is None else f"int{8 if bits > 4 else 4}{ROUNDED.get(computed, '')}"
-
-
-@dataclass(frozen=True, slots=True)
 class Split:
     """One model over several devices."""
 
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
+    expert_parallel: int = 1  # of the devices of a tensor parallel group, those that experts are dealt to; the others divide each expert
 
     @property
     def devices(self) -> int:
@@ -138,7 +90,7 @@ class _Group:
     layered: bool  # divided among stages
     count: int = 1
     weight_s: float = 0.0  # once a step
-    others: float | None = None  # of experts: the share that a row is not sent to
+    spread: Spread | None = None  # of experts alone
     act_row_s: float = 0.0  # per row
     compute_row_s: float = 0.0  # at the rate of the type
     product: tuple[str, int] | None = None  # of matrices: weight format, inner length
@@ -196,8 +148,10 @@ class Roofline:
                 read, operations = group.attends.counts(work)
                 busy += group.operation_s * operations
                 reads = group.kv_token_s * read
-            taken = group.weight_s if group.others is None else group.weight_s * (1 - group.others**rows)
-            moved = group.act_row_s * rows
+            taken, moved = group.weight_s, group.act_row_s * rows
+            if group.spread is not None:
+                taken, most = taken * group.spread.read(rows), group.spread.load(rows)
+                busy, moved = busy * most, moved * most
             added = taken * self._added(group, rows)
             if busy > taken + moved + reads:
                 compute += count * (busy + added)
@@ -305,25 +259,32 @@ class Roofline:
 
     def _experts(self, op: Op) -> Iterator[_Group]:
         """Each expert's two products, and what is done before, between and after them, for as many copies of a row as experts that it is
-        sent to. What is as wide as the hidden states, every device of a tensor parallel group moves whole."""
+        sent to. What is as wide as the hidden states, every device among which an expert is divided moves whole."""
         part, held, program = self._part, self._numbers.storage.weights, self._program
         num_experts, _, hidden = program.weights[op.weights[0]].shape
         inner = program.weights[op.weights[1]].shape[-1]
         active = int(program.buffers[op.inputs[1]][1])
         bandwidth = part.memory_bandwidth * part.efficiency.memory
-        share = 1 / self._split.tensor_parallel
+        devices = self._split.expert_parallel
+        share, spread = 1 / self._split.tensor_parallel, Spread(num_experts, active, devices)
+        copies, part_of = active / devices, devices * share  # of a row, on a device; of an expert
         value_s = self._numbers.storage.activation / bandwidth
-        for name, made, width, moved in ((op.weights[0], 2 * inner, hidden, hidden + 2 * inner * share),
-                                         (op.weights[1], hidden, inner, inner * share + hidden)):
+        for name, made, width, moved in ((op.weights[0], 2 * inner, hidden, hidden + 2 * inner * part_of),
+                                         (op.weights[1], hidden, inner, inner * part_of + hidden)):
             slower = part.efficiency.unpacking(self._unpacked(name))
             group = _Group(
-                False, layered=True, kernels=1, weight_s=held[name] * share / bandwidth / slower, others=1 - active / num_experts,
-                act_row_s=active * moved * value_s,
-                compute_row_s=share * active * 2 * made * width / self._rate(op) / part.efficiency.experts)
+                False, layered=True, kernels=1, weight_s=held[name] * share / bandwidth / slower, spread=spread,
+                act_row_s=copies * moved * value_s,
+                compute_row_s=share * active * 2 * made * width / self._rate(op) / part.efficiency.expert(self._blocks(name)))
             self._multiplies(name, group)
             yield group
-        yield _Group(False, layered=True, kernels=1, act_row_s=active * 3 * inner * share * value_s)
-        yield _Group(False, layered=True, kernels=self._kernels(op) - 3, act_row_s=2 * (1 + active) * hidden * value_s)  # sorted, summed
+        yield _Group(False, layered=True, kernels=1, spread=spread, act_row_s=copies * 3 * inner * part_of * value_s)
+        yield _Group(False, layered=True, kernels=self._kernels(op) - 3, act_row_s=2 * (1 + copies) * hidden * value_s)  # sorted, summed
+
+    def _blocks(self, weight: str) -> bool:
+        """Whether a matrix is multiplied in fp8, with scales by blocks or groups."""
+        numbers = self._numbers
+        return weight in numbers.grouped and self._part.computes(numbers.product(weight)) == "fp8"
 
     def _multiplies(self, weight: str, group: _Group) -> None:
         """Sets what `Efficiency` tells the shares of a matrix by; nothing for what is none, and where none are known. Codes in a format
@@ -387,4 +348,4 @@ class Roofline:
 
 def _sent(group: _Group, rows: float) -> float:
     """Rows that a matrix is multiplied with: an expert's those that it is sent."""
-    return rows if group.others is None else max(1.0, rows * (1 - group.others))
+    return rows if group.spread is None else group.spread.each(rows)

@@ -1,7 +1,9 @@
 """What tensor parallelism divides: by rows what reads the hidden states, by columns what reads a device's own part of something."""
+from dataclasses import replace
+
 import pytest
 
-from penstock.compute.divided import COLUMNS, ROWS, Divided, divided
+from penstock.compute.divided import COLUMNS, ROWS, Divided, divided, num_sums
 from penstock.compute.models.decoder import build
 from penstock.compute.models.families.llama import FAMILY
 from penstock.core.modelspec import ExpertsSpec, ModelSpec
@@ -23,6 +25,13 @@ def test_a_dense_layer() -> None:
     assert of_layer(spec()) == [
         *ATTENTION, ("mlp.gate_proj", ROWS, 1024, None), ("mlp.up_proj", ROWS, 1024, None), ("mlp.down_proj", COLUMNS, 1024, None)]
     assert len(list(divided(build(spec(), FAMILY.names)))) == 4 * 7, "no tables"
+
+
+def test_a_norm_over_all_heads_leaves_them_divided() -> None:
+    """And gathers queries and keys, which counts as one more sum in each layer."""
+    normed = replace(spec(), whole_qk_norm=True, pre_norms=False, post_norms=True)
+    assert of_layer(normed) == of_layer(spec())
+    assert [num_sums(build(each, FAMILY.names)) for each in (spec(), normed)] == [4 * 2, 4 * 3]
 
 
 def test_experts() -> None:

@@ -3,6 +3,7 @@ import dataclasses
 
 import pytest
 
+from penstock.compute.formats import Numbers, product_form
 from penstock.compute.models.decoder import build
 from penstock.compute.models.families.llama import FAMILY
 from penstock.compute.models.load.gguf_blocks import coding
@@ -12,7 +13,8 @@ from penstock.compute.price import Price, Storage
 from penstock.compute.program import Program
 from penstock.compute.quant.int4 import Int4, Int4Options
 from penstock.compute.quant.int8 import by_row
-from penstock.compute.steptime import KERNELS, Numbers, Roofline, Split, StepTime, product_form
+from penstock.compute.spread import Spread
+from penstock.compute.steptime import KERNELS, Roofline, Split, StepTime
 from penstock.core.catalogue.part import Efficiency, Link, Part
 from penstock.core.modelspec import ExpertsSpec, GatingSpec, LatentSpec, LayerSpec, ModelSpec, RopeSpec
 from penstock.core.work import StepWork
@@ -364,3 +366,35 @@ def test_a_part_counts_the_kernels_that_were_timed_on_it() -> None:
     more = {bits: timer(sorting, made=made, bits=bits).told(DECODE).kernels - timer(slow, made=made, bits=bits).told(DECODE).kernels
             for bits in (None, 4)}
     assert more == pytest.approx({None: 4 * 2e-3, 4: 4 * 7e-3})
+
+
+def test_whole_experts_move_fewer_copies_and_wait_for_the_busiest_device() -> None:
+    """A device divides none, and has a quarter of them: hidden states of the rows that it is sent, once."""
+    part = dataclasses.replace(PART, ops={"fp32": 1e30, "bf16": 1e30})
+    made, rows = spec(ExpertsSpec(16, 2, 256, True)), StepWork(((1000, 1000),))
+    cut, whole = (timer(part, Split(4, 1, experts), made).told(rows) for experts in (1, 4))
+    most = Spread(16, 2, 4).load(1000)
+    saved = 2 * 4 * 512 - 2 / 4 * (2 + 2 * most) * 512 + 6 * 256 / 4 * 2 * (1 - most)  # hidden states, and inner ones of both copies
+    assert cut.activations - whole.activations == pytest.approx(4 * 1000 * 2 * saved / 1e12)
+    assert whole.network == cut.network and whole.kernels == cut.kernels, "what devices made of their rows is summed either way"
+
+
+def test_whole_experts_are_read_unevenly() -> None:
+    made = spec(ExpertsSpec(16, 2, 256, True))
+    for count in (1, 64):
+        work = StepWork(((1, 10),) * count, count)
+        cut, whole = (timer(PART, Split(4, 1, experts), made).told(work).weights for experts in (1, 4))
+        experts = 4 * 3 * 16 * 512 * 256 * 2 / 4 / 1e12
+        assert whole - cut == pytest.approx(experts * (Spread(16, 2, 4).read(count) - Spread(16, 2).read(count)))
+
+
+def test_experts_in_fp8_by_blocks_reach_a_share_of_their_own() -> None:
+    program = build(spec(ExpertsSpec(8, 2, 256, True)), FAMILY.names)
+    plain, rows = numbers(program, 8, "fp8"), StepWork(((4000, 4000),))
+    by_blocks = dataclasses.replace(plain, grouped=frozenset(name for op in program.ops if op.kind == "moe_experts" for name in op.weights))
+    slow = dataclasses.replace(PART, ops={**dict.fromkeys(RATES, 1e12), "fp8": 1e12},
+                               efficiency=dataclasses.replace(EVERYTHING, products={**EVERYTHING.products, "fp8": 1.0}))
+    half = dataclasses.replace(slow, efficiency=dataclasses.replace(slow.efficiency, experts_blocks=0.5))
+    unknown, known = (Roofline(program, by_blocks, part).told(rows).compute for part in (slow, half))
+    assert known - unknown == pytest.approx(4 * 4000 * 2 * 6 * 512 * 256 / 1e12, rel=0.01)
+    assert Roofline(program, plain, half).told(rows).compute == pytest.approx(unknown)

@@ -129,6 +129,7 @@ def test_a_file_may_say_what_reading_adds_to_products(tmp_path: Path) -> None:
     ('like = "h100-sxm"\n[efficiency]\nby_rows = 1', "ROWS = SHARE"),
     ('like = "h100-sxm"\n[efficiency]\nexposed = 1', "each weight format: ROWS = SHARE"),
     ('like = "h100-sxm"\n[efficiency]\nattention64 = 2', "efficiency.attention64 is a share"),
+    ('like = "h100-sxm"\n[efficiency]\nexperts_blocks = 2', "efficiency.experts_blocks is a share"),
     ('like = "h100-sxm"\n[efficiency]\nexperts = 2', "efficiency.experts is a share"),
     ('like = "h100-sxm"\n[efficiency.exposed.bf16]\n16 = 0', "each weight format: ROWS = SHARE"),
     ('like = "h100-sxm"\n[efficiency.by_rows.bf16.256]\nmany = 1', "ROWS = SHARE"),
@@ -260,6 +261,18 @@ def test_a_link_that_cannot_be_is_refused(tmp_path: Path, more: str, said: str) 
 def test_files_are_toml_in_si_units() -> None:
     h100 = tomllib.loads((OWN / "h100-sxm.toml").read_text())
     assert h100["memory"] > 1e9 and h100["memory_bandwidth"] > 1e12 and h100["op_latency"] < 1e-3
+
+
+@pytest.mark.parametrize(("figure", "value", "meant"), [
+    ("reserved", "1e5", None), ("reserved", "2.5", "2.5e9"), ("reserved", "2e0", "2e+09"), ("memory", "8e1", "8e+10"),
+    ("memory", "1e-9", None), ("memory_bandwidth", "1e9", None), ("ops.bf16", "2", "2e15"), ("ops.bf16", "1E3", "1e+15")])
+def test_who_forgot_a_unit_is_told_a_number_that_is_near_the_parts_own(figure: str, value: str, meant: str | None) -> None:
+    with pytest.raises(UsageError, match="times below this part's own") as refused:
+        CATALOGUE.part("h100-sxm", {figure: value})
+    _, such, number = str(refused.value).partition("operations/s), such as ")
+    assert number == (meant or "") and (such or str(refused.value).endswith("operations/s)"))
+    if meant:
+        CATALOGUE.part("h100-sxm", {figure: number})
 
 
 def test_a_name_that_is_nearly_one_is_told_which() -> None:

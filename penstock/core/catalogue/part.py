@@ -9,7 +9,7 @@ from penstock.core.hardware import Exposed, Hardware, Products, between
 PRODUCT, ATTENTION, EXPERTS, UNPACKED_EXPERTS = KERNELS = ("product", "attention", "experts", "unpacked_experts")
 # What computes in the place of a type that a part has no unit for, best first.
 STAND_INS: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("fp4", "fp8", "int8", "int16"), ("bf16", "fp16", "fp32")),
+    **dict.fromkeys(("fp4", "mxfp8", "fp8", "int8", "int16"), ("bf16", "fp16", "fp32")),
     "bf16": ("fp16", "fp32"), "fp16": ("bf16", "fp32"), "fp32": ()}
 
 
@@ -69,11 +69,16 @@ class Efficiency:
     exposed: Exposed = field(default_factory=dict)  # of the time of reading weights; {}: reading and products hide each other
     attention64: float | None = None  # as `attention`, with heads of 64: half the products for as many exponentials; None: no less
     experts: float = 1.0  # of `products`, where rows are multiplied with the matrices of the experts that they are sent to
+    experts_blocks: float | None = None  # the same, of matrices in fp8 with scales by blocks; None: no less
 
     def reached(self, form: str, inner: int, rows: float) -> float:
         """Of `products`, with so many rows, each so long, and a matrix in a weight format; all of it where that is not known."""
         of = self.by_rows.get(form)
         return between({length: between(shares, rows) for length, shares in of.items()}, inner) if of else 1.0
+
+    def expert(self, blocks: bool) -> float:
+        """Of `products`, with the matrices of experts; `blocks`: in fp8, with scales by blocks."""
+        return self.experts_blocks if blocks and self.experts_blocks is not None else self.experts
 
     def attending(self, head: int) -> float:
         """Of the operation rate, with heads of this length."""

@@ -25,6 +25,7 @@ SHARES = ("memory", "attention", "codes8", "codes4")
 BY_ROWS = "by_rows"  # of products: made, or told in a file, by weight format, length of a row and rows
 NARROW = "attention64"  # of the operation rate, with heads of 64; that of `attention` where a file does not say
 EXPERTS = "experts"  # of products, where rows are sent to experts; all of it where a file does not say
+BLOCKS = "experts_blocks"  # the same of fp8 by blocks; no less where a file does not say
 EXPOSED = "exposed"  # of reading: likewise, by weight format and rows
 LINK_NUMBERS = ("bandwidth", "base_latency", "hop_latency", "efficiency")
 LINK_ELSE: Mapping[str, str | float] = {  # of a link that does not say: one protocol for all messages, a switch, and no direct sums
@@ -35,6 +36,7 @@ TIMED = "kernels"  # a table that a part need not have
 PREFIXES = {"p": -12, "n": -9, "u": -6, "m": -3, "k": 3, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15}  # powers of ten
 WITH_UNIT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([pnumkKMGTP]?)(?:B|B/s|s|W|OPS|FLOPS|ops/s|FLOP/s)?")
 LARGE, APART = 1e6, 1000.0  # bytes and operations; how many times below a part's own figure one is a number whose unit was forgotten
+NEAR = 1.5  # powers of ten: half of what is between a billion and a thousand of them
 MAY_BE_UNKNOWN = ("price", "power")  # of parts that are made, not read
 MAY_BE_ZERO = (
     "reserved", "price", "power", "op_latency", "step_latency", "base_latency", "hop_latency", "bulk_base_latency", "bulk_hop_latency",
@@ -157,9 +159,17 @@ def change(told: dict[str, Any], key: str, value: str, owner: str) -> None:
     except ValueError:
         raise UsageError(f"{owner} must be a number in SI units, like {in_si(value)}, not {value!r}") from None
     if own is not None and LARGE <= own < math.inf and 0 < at[last] < own / APART:
-        power = min((9, 12, 15), key=lambda power: abs(math.log10(at[last] / own) + power))
         raise UsageError(f"{owner}={value} is more than {APART:,.0f} times below this part's own {own:g}: figures are in SI units (bytes, "
-                         f"bytes/s, operations/s), such as {value}e{power}")
+                         f"bytes/s, operations/s){_such_as(value, own)}")
+
+
+def _such_as(text: str, own: float) -> str:
+    """What was meant, where that is billions or more of what was said; empty where none of these is near the part's own figure."""
+    said = float(text)
+    power = next((power for power in (9, 12, 15) if abs(math.log10(said / own) + power) < NEAR), None)
+    if power is None:
+        return ""
+    return f", such as {said * 10.0**power:g}" if "e" in text.lower() else f", such as {text.strip()}e{power}"
 
 
 def in_si(text: str) -> str:
@@ -215,7 +225,7 @@ def _check(told: Mapping[str, Any], name: str) -> None:
         raise UsageError(f"{name}.toml: efficiency.products must be a table, not {shares['products']!r}")
     strange = [*sorted(told.keys() - wanted - {TIMED}), *(f"ops.{key}" for key in told["ops"] if key not in STAND_INS),
                *(f"{TIMED}.{key}" for key in told[TIMED] if key not in KERNELS),
-               *(f"efficiency.{key}" for key in shares if key not in (*SHARES, NARROW, EXPERTS, "products", BY_ROWS, EXPOSED))]
+               *(f"efficiency.{key}" for key in shares if key not in (*SHARES, NARROW, EXPERTS, BLOCKS, "products", BY_ROWS, EXPOSED))]
     if strange:
         raise UsageError(f"{name}.toml says {', '.join(strange)}, which a part does not have")
     products = shares.get("products", {})
@@ -236,7 +246,7 @@ def _part(name: str, told: Mapping[str, Any], link: Link, network: Link) -> Part
         products={key: _share(value, f"{name}: efficiency.products.{key}") for key, value in shares["products"].items()},
         by_rows=_by_rows(shares.get(BY_ROWS, {}), f"{name}: efficiency.{BY_ROWS}"),
         exposed=_exposed(shares.get(EXPOSED, {}), f"{name}: efficiency.{EXPOSED}"),
-        attention64=_share(shares[NARROW], f"{name}: efficiency.{NARROW}") if NARROW in shares else None,
+        **{key: _share(shares[key], f"{name}: efficiency.{key}") for key in (NARROW, BLOCKS) if key in shares},
         experts=_share(shares.get(EXPERTS, 1.0), f"{name}: efficiency.{EXPERTS}"))
     ops = {key: _number(value, f"{name}: ops.{key}") for key, value in told["ops"].items()}
     node = _whole(number.pop("node"), f"{name}: node")

@@ -33,6 +33,7 @@ def attention(run: Any, op: Op, inputs: list[Tensor], weights: list[Tensor]) -> 
 
 def norm(run: Any, op: Op, inputs: list[Tensor], weights: list[Tensor]) -> Tensor:
     weight = weights[0] + op.attrs["offset"] if op.attrs["offset"] else weights[0]
+    weight = weight * op.attrs["scale"] if op.attrs["scale"] != 1 else weight
     return F.rms_norm(inputs[0], (inputs[0].shape[-1],), weight.to(inputs[0].dtype), op.attrs["eps"])
 
 

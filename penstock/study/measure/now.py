@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from penstock.compute.steptime import CODES
+from penstock.compute.formats import CODES
 from penstock.core.errors import PenstockError
 from penstock.core.hardware import cache_folder, home_folder, limits_file, read_limits
 from penstock.serve.engine.machine import free_memory, native_build, processor

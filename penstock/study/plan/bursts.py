@@ -3,7 +3,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from penstock.compute.steptime import Roofline, Split
+from penstock.compute.steptime import Roofline
 from penstock.core.catalogue.part import Part
 from penstock.study.measure.samples import Sample
 from penstock.study.plan.configuration import Configuration
@@ -32,7 +32,7 @@ class Bursts:
             return row
         part = next(part for part in self.parts if part.name == row.hardware)
         stored, load = self.model.stored(self.formats[row.quant], row.kv_dtype), self.goal.load
-        replica = Replica(stored, part, Split(row.tensor_parallel, row.pipeline_parallel))
+        replica = Replica(stored, part, row.split)
         seats = max(1, min(MOST_BATCH, row.kv_tokens // (load.input + load.output)))
         timed = timing(Roofline(stored.program, stored.numbers, part, replica.split), load.input + load.output / 2)
         calls = calls_of(load, self.traffic.trace, max(REQUESTS, LEAST_EACH * row.replicas))

@@ -29,6 +29,7 @@ class Configuration:
     quant: str
     kv_dtype: str
     fits: bool
+    expert_parallel: int = 1  # of the devices of a tensor parallel group, those that experts are dealt to
     replicas: int = 1
     replicas_told: str = ""  # where the twin tried other numbers: what they come to
     prefill_replicas: int = 0  # of them, where prompts are computed apart from the rest
@@ -78,13 +79,22 @@ class Configuration:
     beside: str = ""  # what the row is compared with there: another's `called`
 
     @property
+    def split(self) -> Split:
+        """Of a replica."""
+        return Split(self.tensor_parallel, self.pipeline_parallel, self.expert_parallel)
+
+    @property
+    def layout(self) -> str:
+        return layout_of(self.tensor_parallel, self.pipeline_parallel, self.expert_parallel)
+
+    @property
     def called(self) -> str:
         """What tells it from others, short."""
-        layout = layout_of(self.tensor_parallel, self.pipeline_parallel)
+        layout = self.layout
         copies = f" x {self.replicas}" if self.replicas > 1 else ""
         apart = f" ({self.prefill_replicas} for prompts)" if self.prefill_replicas else ""
         return f"{self.hardware} {layout}{copies}{apart} {self.quant}/{self.kv_dtype}"
 
 
-def layout_of(ranks: int, stages: int) -> str:
-    return f"TP{ranks}" + (f" PP{stages}" if stages > 1 else "")
+def layout_of(ranks: int, stages: int, experts: int = 1) -> str:
+    return f"TP{ranks}" + (f" EP{experts}" if experts > 1 else "") + (f" PP{stages}" if stages > 1 else "")

@@ -3,9 +3,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from penstock.compute.steptime import Split
 from penstock.core.errors import UsageError
 from penstock.study.plan.configuration import layout_of
 from penstock.study.plan.evaluate import Goal
+from penstock.study.plan.experts import divisors, either, experts_of, one_of, spreads
 from penstock.study.plan.model import Cut, Model, WeightFormat
 
 
@@ -38,14 +40,30 @@ def among(most: int, found: Iterable[Undivided]) -> list[Undivided]:
     return [each for each in fewer if each.tensor_parallel]
 
 
-def check_degrees(model: Model, formats: Mapping[str, WeightFormat], degrees: Sequence[int]) -> None:
-    """Raises UsageError for one that the model cannot be divided by in any of these formats."""
+def check_degrees(
+    model: Model, formats: Mapping[str, WeightFormat], degrees: Sequence[int], experts: Sequence[int] | None = None
+) -> None:
+    """Raises UsageError for one that the model cannot be divided by in any of these formats. `experts`: the degrees of expert parallelism
+    that were asked for."""
     for ranks in degrees:
-        cuts = [model.cut(ranks, format) for format in formats.values()]
+        cuts = [cut(model, ranks, format, experts) for format in formats.values()]
         if cuts[0] is not None and None not in cuts:
-            able = [str(each) for each in range(1, model.spec.num_heads + 1)
-                    if any(model.cut(each, format) is None for format in formats.values())]
-            raise UsageError(f"--tensor-parallel {ranks} {cuts[0].told}: give {'one of ' if len(able) > 1 else ''}{', '.join(able)}")
+            able = [each for each in range(1, model.spec.num_heads + 1)
+                    if any(cut(model, each, format, experts) is None for format in formats.values())]
+            spread = [each for each in able if spreads(model, each, experts)]
+            raise UsageError(f"--tensor-parallel {ranks} {cuts[0].told}: give {one_of(spread or able)}")
+
+
+def check_spreads(model: Model, formats: Mapping[str, WeightFormat], tried: Iterable[Split], asked: Sequence[int] | None) -> None:
+    """Raises UsageError for a degree of expert parallelism with which no layout can be divided in any of these formats."""
+    layouts = list(tried)
+    for count in asked or ():
+        ranks = sorted({split.tensor_parallel for split in layouts if split.expert_parallel == count})
+        cuts = [model.cut(each, format, count) for each in ranks for format in formats.values()]
+        if cuts and cuts[0] is not None and None not in cuts:
+            able = [each for each in divisors(ranks, experts_of(model))
+                    if any(group % each == 0 and model.cut(group, format, each) is None for group in ranks for format in formats.values())]
+            raise UsageError(f"--expert-parallel {count} on {either(ranks)} devices {cuts[0].told}: give {one_of(able)}")
 
 
 def check_split(model: Model, ranks: Sequence[int] | None, stages: Sequence[int] | None, goal: Goal, parts: Sequence[str]) -> None:
@@ -71,6 +89,13 @@ def fewer_devices(ranks: Sequence[int] | None, stages: Sequence[int] | None, goa
     return told
 
 
+def unspread(ranks: Sequence[int] | None, experts: Sequence[int] | None) -> list[str]:
+    """Which of the degrees that were asked for are not tried, as no degree of expert parallelism that was asked for divides them."""
+    lacks = [layout_of(count, 1) for count in ranks or () if experts and all(count % each for each in experts)]
+    return [f"{listed(lacks)} {'is' if len(lacks) == 1 else 'are'} left out, which --expert-parallel {either(experts)} does not divide"
+            ] if lacks and experts else []
+
+
 def named(ranks: Sequence[int] | None, stages: Sequence[int] | None) -> list[tuple[str, int]]:
     """Degrees and numbers of stages that were asked for, and the fewest devices that each is tried on."""
     return [*((layout_of(count, 1), count * min(stages or [1])) for count in ranks or ()),
@@ -92,22 +117,22 @@ def listed(words: Iterable[str]) -> str:
     return f"{', '.join(before)} and {last}" if before else last
 
 
-def undivided(model: Model, formats: Mapping[str, WeightFormat], degrees: Iterable[int]) -> list[Undivided]:
+def cut(model: Model, ranks: int, format: WeightFormat, experts: Sequence[int] | None) -> Cut | None:
+    """What so many devices cannot divide, however experts are dealt to them; None: nothing, in one way at least."""
+    cuts = [model.cut(ranks, format, each) for each in spreads(model, ranks, experts) or (1,)]
+    return None if None in cuts else cuts[0]
+
+
+def undivided(
+    model: Model, formats: Mapping[str, WeightFormat], degrees: Iterable[int], experts: Sequence[int] | None = None
+) -> list[Undivided]:
     """Those of the degrees that the model cannot be divided by in some or all of these formats."""
     found: dict[tuple[str, tuple[str, ...]], dict[int, str]] = {}  # what is cut, formats -> by degree, how
     for ranks in sorted(set(degrees)):
         alike: dict[Cut, list[str]] = {}
         for quant, format in formats.items():
-            if (cut := model.cut(ranks, format)) is not None:
-                alike.setdefault(cut, []).append(quant)
-        for cut, quants in alike.items():
-            found.setdefault((cut.what, tuple(quants)), {})[ranks] = cut.told
+            if (lacks := cut(model, ranks, format, experts)) is not None:
+                alike.setdefault(lacks, []).append(quant)
+        for lacks, quants in alike.items():
+            found.setdefault((lacks.what, tuple(quants)), {})[ranks] = lacks.told
     return [Undivided(tuple(told), quants, next(iter(told.values())), len(quants) == len(formats)) for (_, quants), told in found.items()]
-
-
-def whole_experts(model: Model, degrees: Iterable[int]) -> list[str]:
-    """What engines can do with a mixture over several devices and no row does."""
-    if max(degrees, default=1) == 1 or all(layer.experts is None for layer in model.spec.layers):
-        return []
-    return ["expert parallelism and data-parallel attention are not considered: with many requests at once, engines that have them may "
-            "give more over several devices than these rows say"]

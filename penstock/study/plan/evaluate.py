@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from penstock.compute.steptime import Roofline
+from penstock.compute.steptime import Roofline, Split
 from penstock.study.digits import digits, rounded_down
 from penstock.study.plan.apart import Apart
 from penstock.study.plan.batches import Batches
@@ -81,9 +81,9 @@ class Evaluator:
             yield refused
         yield from best.values()
 
-    def takes(self, ranks: int, quant: str) -> bool:
+    def takes(self, split: Split, quant: str) -> bool:
         """Whether so many devices can divide the model in a format."""
-        return self._model.cut(ranks, self._formats[quant]) is None
+        return self._model.cut(split.tensor_parallel, self._formats[quant], split.expert_parallel) is None
 
     def holds(self, candidate: Candidate) -> bool:
         """Whether memory suffices, however few tokens of prompts a step takes."""
@@ -280,8 +280,8 @@ class _Trial:
         split, space = self.candidate.split, self.space
         return Configuration(
             self.candidate.part.name, split.devices, split.tensor_parallel, split.pipeline_parallel, self.candidate.quant,
-            self.candidate.kv_dtype, fits, chunk=self.chunk, reserved_bytes=space.reserved, weight_bytes=self.stored.weight_bytes,
-            kv_bytes_per_token=self.stored.kv_bytes_per_token, kv_tokens=space.kv_tokens,
+            self.candidate.kv_dtype, fits, split.expert_parallel, chunk=self.chunk, reserved_bytes=space.reserved,
+            weight_bytes=self.stored.weight_bytes, kv_bytes_per_token=self.stored.kv_bytes_per_token, kv_tokens=space.kv_tokens,
             longest_context=min(space.kv_tokens, self.max_position), largest_batch=space.kv_tokens // self.max_position, reason=reason,
             unserved=(*unserved(self.candidate.quant, self.candidate.kv_dtype), *self.stored.unserved,
                       *lacking(self.candidate.part, split)))

@@ -2,7 +2,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from penstock.compute.steptime import CODES, ROUNDED
+from penstock.compute.formats import CODES, ROUNDED
 from penstock.core.catalogue.part import STAND_INS, computes, computes_codes
 from penstock.core.errors import UsageError
 from penstock.core.hardware import Hardware, Products

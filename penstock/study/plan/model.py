@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.compute.backends.cpu.layout import row_bytes
 from penstock.compute.divided import ROWS, divided, is_whole
+from penstock.compute.formats import Numbers, product_form
 from penstock.compute.models.decoder import build as build_program
 from penstock.compute.models.kinds import FP8
 from penstock.compute.models.load.weights import Forming, codings_of, tables_of
@@ -18,7 +19,7 @@ from penstock.compute.program import Program
 from penstock.compute.quant.codes import Coding
 from penstock.compute.quant.contract import QuantScheme
 from penstock.compute.quant.planned import PlannedCoding
-from penstock.compute.steptime import Numbers, Split, product_form
+from penstock.compute.steptime import Split
 from penstock.compute.weight import Form, form_bytes
 from penstock.core.catalogue.part import Part
 from penstock.core.errors import UsageError
@@ -92,7 +93,8 @@ class Model:
             self._unserved += (f"a loader for {self.quantization.method} checkpoints",)
         self._divided = list(divided(self.program))
         self._forms: dict[str, dict[str, Form]] = {}
-        self._cuts: dict[tuple[int, str], Cut | None] = {}
+        self._experts = {name for op in self.program.ops if op.kind == "moe_experts" for name in op.weights}
+        self._cuts: dict[tuple[int, str, int], Cut | None] = {}
         self._made: dict[tuple[str, str], Stored] = {}
 
     @property
@@ -123,26 +125,29 @@ class Model:
         names = Counter(form_name(coding, self.program.weights[name].shape[-1]) for name, coding in codings.items() if coding is not None)
         return " and ".join([name for name, _ in names.most_common()])
 
-    def cut(self, ranks: int, format: WeightFormat) -> Cut | None:
-        """What so many devices cannot divide in this format; None: nothing. Each head of keys and values is kept by equally many devices,
-        where there are fewer heads: where a device had query heads of two groups, it would keep both."""
+    def cut(self, ranks: int, format: WeightFormat, experts: int = 1) -> Cut | None:
+        """What so many devices cannot divide in this format, with experts dealt to so many of them; None: nothing. Each head of keys and
+        values is kept by equally many devices, where there are fewer heads: where a device had query heads of two groups, it would keep
+        both."""
         heads, kv_heads = self.spec.num_heads, self.program.kv.num_kv_heads
         if heads % ranks or kv_heads % ranks and ranks % kv_heads:
             return Cut("heads", f"does not divide the model's {heads} heads, {kv_heads} of keys and values, evenly")
-        if (ranks, format.name) not in self._cuts:
-            self._cuts[ranks, format.name] = self._cut_matrix(ranks, format)
-        return self._cuts[ranks, format.name]
+        key = ranks, format.name, experts
+        if key not in self._cuts:
+            self._cuts[key] = self._cut_matrix(ranks, format, experts)
+        return self._cuts[key]
 
-    def _cut_matrix(self, ranks: int, format: WeightFormat) -> Cut | None:
+    def _cut_matrix(self, ranks: int, format: WeightFormat, experts: int) -> Cut | None:
         """The first that is not divided evenly, in whole groups or blocks of this format."""
         forms = self._formed(format)
         for each in self._divided:
             form = forms[each.weight]
             rows, columns = form.unbroken(each.part, self.program.weights[each.weight].shape[-1]) if isinstance(form, Coding) else (1, 1)
             block = rows if each.side == ROWS else columns
-            if each.fits(ranks, block):
+            devices = ranks // experts if each.weight in self._experts else ranks
+            if each.fits(devices, block):
                 continue
-            share = each.size / each.pieces(ranks)
+            share = each.size / each.pieces(devices)
             if not share.is_integer():
                 return Cut(each.tensor, f"does not divide the {each.size:,} {each.side} of {each.tensor} evenly")
             by = "the checkpoint" if format.name in (NONE, STORED) else format.name
@@ -220,7 +225,7 @@ def weight_format(text: str, parse: Callable[[str], QuantScheme]) -> WeightForma
 def lacking(part: Part, split: Split) -> tuple[str, ...]:
     """What this engine does not have, in words, to run on so many such devices."""
     lacks = ((f"a backend for {part.device}", part.device not in DEVICES), ("tensor parallelism", split.tensor_parallel > 1),
-             ("pipeline parallelism", split.pipeline_parallel > 1))
+             ("pipeline parallelism", split.pipeline_parallel > 1), ("expert parallelism", split.expert_parallel > 1))
     return tuple(told for told, needed in lacks if needed)
 
 

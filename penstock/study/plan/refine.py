@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from penstock.compute.steptime import Roofline, Split
+from penstock.compute.steptime import Roofline
 from penstock.core.catalogue.part import Part
 from penstock.core.config import EngineConfig
 from penstock.core.errors import RequestError
@@ -94,7 +94,7 @@ class Twins:
         """With the fewest replicas that the twin finds enough."""
         part = next(part for part in self.parts if part.name == row.hardware)
         stored = self.model.stored(self.formats[row.quant], row.kv_dtype)
-        replica = Replica(stored, part, Split(row.tensor_parallel))
+        replica = Replica(stored, part, row.split)
         roofline, found = Roofline(stored.program, stored.numbers, part, replica.split), self.measured(row)
         pace = found or Pace(roofline)
         if found is not None:

@@ -1,6 +1,6 @@
 """A question to the planner, as a user puts it, and its answer. Every option is obeyed or refused by name."""
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +8,7 @@ from penstock.compute.models.load import hub
 from penstock.compute.models.load.checkpoint import beside
 from penstock.compute.models.load.objects import read_object
 from penstock.core.catalogue.part import Part
-from penstock.core.catalogue.read import Catalogue, is_short
+from penstock.core.catalogue.read import Catalogue
 from penstock.core.config import EngineConfig
 from penstock.core.errors import ModelError, PenstockError, UsageError
 from penstock.core.modelspec import DTYPE_BYTES
@@ -23,23 +23,24 @@ from penstock.study.plan.calibrate import kept
 from penstock.study.plan.checked import Checked
 from penstock.study.plan.configuration import TWIN, Configuration
 from penstock.study.plan.crowd import crowded
-from penstock.study.plan.degrees import Undivided, check_degrees, check_split, fewer_devices, undivided, whole_experts
+from penstock.study.plan.degrees import Undivided, check_degrees, check_split, check_spreads, fewer_devices, undivided, unspread
 from penstock.study.plan.evaluate import CHUNKS, Goal, with_chunk_told
+from penstock.study.plan.experts import beyond, check_experts, check_spread
+from penstock.study.plan.given import ALL, by_part, counts, listed
 from penstock.study.plan.here import HERE, in_doubt, told_here
 from penstock.study.plan.known import config_file, has_weights, known_config, other_names
 from penstock.study.plan.load import Asked, Load, load_of, read_trace, within_context
 from penstock.study.plan.model import KV_FORMATS, NONE, PLANNED, STORED, Model, WeightFormat, unserved, weight_format
 from penstock.study.plan.refine import Twins, can_play, nearly
 from penstock.study.plan.rehearsal import Traffic
-from penstock.study.plan.search import Choices, candidates, degrees, search
+from penstock.study.plan.search import Choices, candidates, degrees, search, splits
 from penstock.study.plan.simulate.twin import Pace
 
-ALL, AUTO = "all", "auto"
+AUTO = "auto"
 QUANTS = (NONE, "fp8", "int8", "int4")  # those that are searched
 SERVED = tuple([name for name in QUANTS if name not in PLANNED])  # and that this engine has
 KV_DTYPES = (AUTO, "fp8")
 MEASURES = ("ttft", "tpot", "e2e")
-DIGITS = 15  # of a number of tokens or devices: what is larger is no longer exact as a float
 Watch = Callable[[str], None]  # is told how far it is
 
 
@@ -61,6 +62,7 @@ class Request:
     dtype: str = AUTO
     tensor_parallel: str | None = None
     pipeline_parallel: str | None = None
+    expert_parallel: str | None = None
     max_devices: int | None = None
     chunk: str | None = None
     prefill_split: bool = True
@@ -130,24 +132,28 @@ def understood(request: Request, num_here: int | None = None) -> Question:
     steady = load.rate is None
     check_routing(request.routing, not steady and request.simulate)
     formats = formats_of(request, model)
-    kv_dtypes = _listed(request.kv_dtype, KV_DTYPES, (AUTO,) if steady or request.hardware == HERE else KV_DTYPES)
+    kv_dtypes = listed(request.kv_dtype, KV_DTYPES, (AUTO,) if steady or request.hardware == HERE else KV_DTYPES)
     for name in kv_dtypes:
         if name != AUTO and name not in KV_FORMATS:
             raise UsageError(f"unknown KV format {name!r}; known: {AUTO}, {', '.join(KV_FORMATS)}")
     if request.max_devices is not None and request.max_devices < 1:
         raise UsageError(f"--max-devices must be at least 1, not {request.max_devices}")
-    ranks, stages = _counts(request.tensor_parallel, "tensor-parallel"), _counts(request.pipeline_parallel, "pipeline-parallel")
-    goal = Goal(load, most_s, _counts(request.chunk, "chunk") or CHUNKS, request.max_devices, request.prefill_split, num_here)
-    check_degrees(model, formats, ranks or ())
+    ranks, stages = counts(request.tensor_parallel, "tensor-parallel"), counts(request.pipeline_parallel, "pipeline-parallel")
+    experts = counts(request.expert_parallel, "expert-parallel")
+    goal = Goal(load, most_s, counts(request.chunk, "chunk") or CHUNKS, request.max_devices, request.prefill_split, num_here)
+    check_experts(model, ranks, experts)
+    check_degrees(model, formats, ranks or (), experts)
     names = [part.name for part in parts]
     check_split(model, ranks, stages, goal, names)
-    choices = Choices(parts_for(request, parts, model, formats), formats, kv_dtypes, ranks, stages)
-    left_out = [*not_served_here(choices), *fewer_devices(ranks, stages, goal, names)]
-    tried = set(degrees(model, goal, choices))
-    uncut = undivided(model, formats, tried)
+    choices = Choices(parts_for(request, parts, model, formats), formats, kv_dtypes, ranks, stages, experts)
+    left_out = [*not_served_here(choices), *fewer_devices(ranks, stages, goal, names), *unspread(ranks, experts)]
+    check_spread(model, degrees(model, goal, replace(choices, expert_parallel=None)), ranks, experts)
+    tried = degrees(model, goal, choices)
+    uncut = undivided(model, formats, tried, experts)
     if not any(candidates(model, goal, choices)):
         raise UsageError("; ".join(["nothing is left to try", *left_out, *(each.said for each in uncut)]))
-    return Question(model, trace, goal, choices, "; ".join([*left_out, *whole_experts(model, tried)]), uncut)
+    check_spreads(model, formats, [split for _, split in splits(model, goal, choices)], experts)
+    return Question(model, trace, goal, choices, "; ".join([*left_out, *beyond(model, tried)]), uncut)
 
 
 def plan(request: Request, watch: Watch = unwatched, num_here: int | None = None) -> Plan:
@@ -175,7 +181,7 @@ def quants_of(given: Sequence[str], model: Model, every: Sequence[str], steady: 
                          f"give one of {', '.join(every)}")
     others = [name for name in every if name not in (NONE, model.product)]
     named = [own if name == NONE else name for name in given]
-    return _listed(named, (own, *others), (own,) if steady or own == STORED else (own, *others))
+    return listed(named, (own, *others), (own,) if steady or own == STORED else (own, *others))
 
 
 def formats_of(request: Request, model: Model) -> dict[str, WeightFormat]:
@@ -212,7 +218,7 @@ def both(request: Request) -> tuple[list[Part], Model]:
 def calibrated(request: Request) -> dict[str, EngineConfig]:
     """The engines whose steps are timed, by weight format: of `all`, those that this engine serves. Raises PenstockError for one that
     cannot be made."""
-    names = _listed(request.quant, SERVED, (NONE,))
+    names = listed(request.quant, SERVED, (NONE,))
     if lacking := [name for name in names if name in PLANNED]:
         raise UsageError(f"--calibrate times the steps of this engine, which serves no {', '.join(lacking)} weights, but "
                          f"{', '.join(SERVED)}: leave --quant {lacking[0]} out")
@@ -301,7 +307,7 @@ def parts_of(
     changes = parse_pairs(request.what_if or "", "--what-if")
     if request.what_if is not None and not changes:
         raise UsageError("--what-if names no figure: give one, like memory_bandwidth=8e12, or leave it out")
-    given = {figure: _given(text, option, names, catalogue) for figure, option, text in (
+    given = {figure: by_part(text, option, names, catalogue) for figure, option, text in (
         ("price", "--price", request.price), ("power", "--watts", request.watts))}
     for figure, told in given.items():
         if told and figure in changes:
@@ -344,52 +350,3 @@ def check_routing(routing: str, played: bool) -> None:
     build.make_router(routing, Engines(1, 1, 1))
     if not played:
         raise UsageError(f"--routing {routing} is for what the twin plays, at a rate or with a trace, and nothing is played here")
-
-
-def _listed(given: Sequence[str], every: Sequence[str], otherwise: Sequence[str]) -> tuple[str, ...]:
-    if not given:
-        return tuple(otherwise)
-    return tuple(dict.fromkeys(name for each in given for name in (every if each == ALL else (each,))))
-
-
-def _counts(text: str | None, option: str) -> list[int] | None:
-    """`2,4,8` -> numbers. Raises UsageError for what is none."""
-    if text is None:
-        return None
-    words = [word.strip() for word in text.split(",")]
-    if any(word.isdecimal() and len(word) > DIGITS for word in words):
-        raise UsageError(f"--{option}: numbers have at most {DIGITS} digits")
-    if not all(word.isdecimal() and int(word) > 0 for word in words):
-        raise UsageError(f"--{option} must be numbers from 1 on, separated by commas, not {text!r}")
-    return sorted({int(word) for word in words})
-
-
-def _given(text: str | None, option: str, names: Sequence[str], catalogue: Catalogue) -> dict[str, str]:
-    """A figure by part; one number is for all of them."""
-    if text is None:
-        return {}
-    told = dict.fromkeys(names, text)
-    if "=" in text:
-        pairs = [(_among(names, name) or catalogue.named(name), figure) for name, figure in parse_pairs(text, option).items()]
-        told = dict(pairs)
-        if len(told) < len(pairs):
-            raise UsageError(f"{option} {text} gives a part twice: leave one out")
-    if strange := [name for name in told if name not in names]:
-        raise UsageError(f"{option} names {', '.join(strange)}, which --hardware does not")
-    for value in told.values():
-        if not _is_amount(value):
-            raise UsageError(f"{option} must be a number from 0 on, or NAME=NUMBER,..., not {value!r}")
-    return told
-
-
-def _among(names: Collection[str], name: str) -> str | None:
-    """Of the parts that are asked about, the one that a name stands for, also where it is short for others of the catalogue."""
-    meant = {each for each in names if each == name or is_short(name, each)}
-    return name if name in meant else meant.pop() if len(meant) == 1 else None
-
-
-def _is_amount(text: str) -> bool:
-    try:
-        return 0 <= float(text) < float("inf")
-    except ValueError:
-        return False

@@ -7,6 +7,7 @@ from penstock.compute.steptime import Split
 from penstock.core.catalogue.part import Part
 from penstock.study.plan.configuration import ARITHMETIC, MEASURED, Candidate, Configuration, layout_of
 from penstock.study.plan.evaluate import Evaluator, Goal, goodput, ms, rank
+from penstock.study.plan.experts import spreads
 from penstock.study.plan.here import HERE
 from penstock.study.plan.model import Model, WeightFormat, unserved
 from penstock.study.sizes import powers_of_two
@@ -25,6 +26,7 @@ class Choices:
     kv_dtypes: Sequence[str]
     tensor_parallel: Sequence[int] | None = None
     pipeline_parallel: Sequence[int] | None = None
+    expert_parallel: Sequence[int] | None = None
 
 
 def search(model: Model, goal: Goal, choices: Choices, refine: Refine, watch: Callable[[str], None]) -> list[Configuration]:
@@ -37,30 +39,33 @@ def search(model: Model, goal: Goal, choices: Choices, refine: Refine, watch: Ca
         watch(f"{at:,} of {len(every):,} ways to run it")
         rows += evaluator.configurations(candidate)
     ordered = in_order(set_apart(refine(sorted(rows, key=rank))))
-    return explained(told_what_holds(ordered, {part.name: part for part in choices.parts}, model, evaluator), goal)
+    return explained(told_what_holds(ordered, choices, model, evaluator), goal)
 
 
-def told_what_holds(rows: Sequence[Configuration], parts: Mapping[str, Part], model: Model, evaluator: Evaluator) -> list[Configuration]:
+def told_what_holds(rows: Sequence[Configuration], choices: Choices, model: Model, evaluator: Evaluator) -> list[Configuration]:
     """With the devices that would do, in the first row of each hardware on which the model does not fit in any way that was tried."""
     found, told = {row.hardware for row in rows if row.fits}, []
+    parts = {part.name: part for part in choices.parts}
     for row in rows:
         if row.hardware not in found and row.hardware != HERE and row.overfull is not None:
-            enough = fewest(parts[row.hardware], row, model, evaluator)
+            enough = fewest(parts[row.hardware], row, model, evaluator, choices.expert_parallel)
             row = replace(row, reason=f"{row.reason}; {enough} would hold it") if enough else row
         found.add(row.hardware)
         told.append(row)
     return told
 
 
-def fewest(part: Part, row: Configuration, model: Model, evaluator: Evaluator) -> str:
-    """The fewest devices that have the memory for what a row stands for, in words; empty where there are none."""
-    splits = [Split(ranks, stages) for ranks in powers_of_two(min(part.node, MOST_RANKS)) if evaluator.takes(ranks, row.quant)
-              for stages in {*powers_of_two(model.spec.num_layers), model.spec.num_layers}]
-    able = [split for split in splits if evaluator.holds(Candidate(part, split, row.quant, row.kv_dtype))]
+def fewest(part: Part, row: Configuration, model: Model, evaluator: Evaluator, given: Sequence[int] | None) -> str:
+    """The fewest devices that have the memory for what a row stands for, in words; empty where there are none. `given`: the degrees of
+    expert parallelism that were asked for."""
+    splits = [Split(ranks, stages, experts) for ranks in powers_of_two(min(part.node, MOST_RANKS))
+              for experts in spreads(model, ranks, given) for stages in {*powers_of_two(model.spec.num_layers), model.spec.num_layers}]
+    able = [split for split in splits
+            if evaluator.takes(split, row.quant) and evaluator.holds(Candidate(part, split, row.quant, row.kv_dtype))]
     if not able:
         return ""
-    best = min(able, key=lambda split: (split.devices, split.pipeline_parallel))
-    return f"{best.devices} devices ({layout_of(best.tensor_parallel, best.pipeline_parallel)})"
+    best = min(able, key=lambda split: (split.devices, split.pipeline_parallel, split.expert_parallel))
+    return f"{best.devices} devices ({layout_of(best.tensor_parallel, best.pipeline_parallel, best.expert_parallel)})"
 
 
 def in_order(rows: Sequence[Configuration]) -> list[Configuration]:
@@ -82,7 +87,7 @@ def candidates(model: Model, goal: Goal, choices: Choices) -> Iterator[Candidate
     """Heads and groups are divided evenly, stages have a layer at least. This machine has the formats of this engine alone."""
     for part, split in splits(model, goal, choices):
         for quant, format in choices.formats.items():
-            if model.cut(split.tensor_parallel, format) is not None:
+            if model.cut(split.tensor_parallel, format, split.expert_parallel) is not None:
                 continue
             for kv_dtype in choices.kv_dtypes:
                 if part.name != HERE or not unserved(quant, kv_dtype):
@@ -96,12 +101,13 @@ def splits(model: Model, goal: Goal, choices: Choices) -> Iterator[tuple[Part, S
         for ranks in choices.tensor_parallel or powers_of_two(min(limit, part.node, MOST_RANKS)):
             for stages in choices.pipeline_parallel or powers_of_two(limit // ranks):
                 if ranks * stages <= limit and stages <= model.spec.num_layers:
-                    yield part, Split(ranks, stages)
+                    for experts in spreads(model, ranks, choices.expert_parallel):
+                        yield part, Split(ranks, stages, experts)
 
 
-def degrees(model: Model, goal: Goal, choices: Choices) -> set[int]:
+def degrees(model: Model, goal: Goal, choices: Choices) -> list[int]:
     """Of tensor parallelism, that there are devices for."""
-    return {split.tensor_parallel for _, split in splits(model, goal, choices)}
+    return sorted({split.tensor_parallel for _, split in splits(model, goal, choices)})
 
 
 def explained(rows: Sequence[Configuration], goal: Goal) -> list[Configuration]:

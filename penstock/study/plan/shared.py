@@ -20,7 +20,7 @@ from penstock.study.plan.request import Request, Watch, catalogue_of, objectives
 
 UNPLAYED = ("simulate", "prefill_split")  # of fleets, whose rows are arithmetic, each replica with all that its model takes
 FIELDS = {name: plain(hint) for name, hint in get_type_hints(Request).items() if name not in UNPLAYED}
-TEXT = {"tensor_parallel", "pipeline_parallel", "chunk", "price", "watts"}  # numbers are taken as well
+TEXT = {"tensor_parallel", "pipeline_parallel", "expert_parallel", "chunk", "price", "watts"}  # numbers are taken as well
 
 MOST_DEVICES = 100_000  # of a part: each is looked at for each replica
 

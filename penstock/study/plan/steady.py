@@ -150,9 +150,11 @@ class Steady:
         mixed = self._mixed((batch - 1) * steps / life, rows)
         decode = self._decode(max(1.0, batch * steps / life))
         tpot = self._token_seconds(turn, mixed_share, mixed, decode)
-        queue = Queue(self._own_seconds(mixed), 0.0)  # a prompt's turn comes when a request ends: none waits while rows are left
+        own = self._own_seconds(mixed)
+        # A prompt's turn comes when a request ends: none waits while rows are left, but for the step that has begun when the next arrives.
+        queue = Queue(own, 0.0, self._timer.interval(decode) if batch > 1 and steps else 0.0)
         share = min(1.0, batch * chunks / life)
-        return Point(queue, queue.mean_s, tpot, batch / (queue.mean_s + steps * tpot), batch,
+        return Point(queue, queue.mean_s, tpot, batch / (own + steps * tpot), batch,
                      self._timer.told(mixed).scaled(share), self._timer.told(decode).scaled(1 - share), mixed.prompt_share)
 
     def open(self, rate: float, most: float) -> Point | None:

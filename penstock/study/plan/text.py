@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.study.digits import digits
-from penstock.study.plan.configuration import ARITHMETIC, MEASURED, Configuration, layout_of
+from penstock.study.plan.configuration import ARITHMETIC, MEASURED, Configuration
 from penstock.study.plan.degrees import listed
 from penstock.study.plan.evaluate import ms
 from penstock.study.plan.here import HERE
@@ -141,7 +141,7 @@ def layout(row: Configuration) -> str:
     if row.replicas > 1:
         apart = f"({row.prefill_replicas}P+{row.replicas - row.prefill_replicas}D)" if row.prefill_replicas else str(row.replicas)
         copies = f"{row.devices} = {apart} x "
-    return copies + layout_of(row.tensor_parallel, row.pipeline_parallel)
+    return copies + row.layout
 
 
 def notes(rows: Mapping[int, Configuration]) -> list[str]:

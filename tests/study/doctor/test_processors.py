@@ -2,8 +2,8 @@ import json
 from collections.abc import Callable
 from types import SimpleNamespace
 
+from penstock.compute.formats import CODES
 from penstock.compute.ops import OPS
-from penstock.compute.steptime import CODES
 from penstock.core.hardware import FORMAT, cache_folder, limits_file
 from penstock.serve.engine.machine import affine_cpus, native_build, processor
 from penstock.study.doctor import processors

@@ -7,7 +7,7 @@ from unittest.mock import ANY
 
 import pytest
 
-from penstock.compute.steptime import CODES
+from penstock.compute.formats import CODES
 from penstock.core.errors import CapacityError, PenstockError
 from penstock.core.hardware import Point, Processor, hardware_of, limits_file, read_limits
 from penstock.serve.engine.machine import native_build, processor

@@ -1,7 +1,7 @@
 """Products are timed through the backend's own kernels, in every weight format."""
 import pytest
 
-from penstock.compute.steptime import CODES, product_form
+from penstock.compute.formats import CODES, product_form
 from penstock.study.measure import products
 from penstock.study.measure.products import FORMATS, GROUPED, INNER, ROWS, STREAMED, STREAMED_ROWS, exposed_reading, product_rates
 

@@ -1,5 +1,6 @@
 """Tensor parallelism divides quantized matrices between their groups: other degrees are refused, or left out and told."""
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -171,13 +172,70 @@ def test_degrees_that_cut_the_same_are_told_once() -> None:
 
 
 def test_more_devices_are_named_in_layouts_that_cut_no_group(tmp_path: Path) -> None:
-    """Sixteen would be TP8 PP2, if blocks of 128 rows could be cut."""
+    """Sixteen are TP8 PP2 if experts are whole on devices: else blocks of 128 rows would be cut."""
     (tmp_path / "config.json").write_text(json.dumps({**(known_config("qwen3-235b-a22b") or {}), "quantization_config": BLOCKS}))
-    row = plan(Request(str(tmp_path), "l4", batch=8, max_devices=4)).configurations[0]
-    assert row.reason.endswith("; 16 devices (TP4 PP4) would hold it")
+    for experts, layout in ((None, "TP8 EP8 PP2"), ("1", "TP4 PP4")):
+        row = plan(Request(str(tmp_path), "l4", batch=8, max_devices=4, expert_parallel=experts)).configurations[0]
+        assert row.reason.endswith(f"; 16 devices ({layout}) would hold it")
 
 
-def test_that_experts_are_not_dealt_to_devices_is_told_of_mixtures_over_several() -> None:
-    told = {(name, most): "expert parallelism" in plan(Request(model=name, hardware="h200-sxm", batch=1, max_devices=most)).left_out
+def test_that_attention_is_always_divided_is_told_of_mixtures_over_several() -> None:
+    told = {(name, most): "data-parallel attention" in plan(Request(model=name, hardware="h200-sxm", batch=1, max_devices=most)).left_out
             for name, most in (("qwen3-30b-a3b", 1), ("qwen3-30b-a3b", 4), ("llama-3.1-8b", 4))}
     assert told == {("qwen3-30b-a3b", 1): False, ("qwen3-30b-a3b", 4): True, ("llama-3.1-8b", 4): False}
+
+
+def experts_in(row: Any) -> str:
+    return f"{row.tensor_parallel}/{row.expert_parallel}"
+
+
+def test_experts_are_tried_whole_and_in_parts() -> None:
+    rows = plan(Request(model="qwen3-30b-a3b", hardware="h200-sxm", batch=8, max_devices=4)).configurations
+    assert {experts_in(row) for row in rows} == {"1/1", "2/1", "2/2", "4/1", "4/4"}
+    asked = plan(Request(model="qwen3-30b-a3b", hardware="h200-sxm", batch=8, max_devices=4, expert_parallel="2")).configurations
+    assert {experts_in(row) for row in asked} == {"2/2", "4/2"}
+    (dense,) = plan(Request(model="llama-3.1-8b", hardware="h200-sxm", batch=8, max_devices=1)).configurations
+    assert dense.expert_parallel == 1 and dense.layout == "TP1"
+
+
+def test_whole_experts_are_told_in_layouts() -> None:
+    told = plan(Request(model="qwen3-30b-a3b", hardware="h200-sxm", batch=8, tensor_parallel="4", expert_parallel="4"))
+    assert told.configurations[0].layout == "TP4 EP4" and "TP4 EP4" in "\n".join(lines(told, 5, 160))
+
+
+@pytest.mark.parametrize(("model", "ranks", "experts", "says"), [
+    ("llama-3.1-8b", "2", "2", "is for mixtures of experts, and llama-3.1-8b is none"),
+    ("qwen3-30b-a3b", "4", "3", "does not divide the model's 128 experts: give one of 1, 2, 4"),
+    ("qwen3-30b-a3b", "2,4", "8", "divides no group of 2 or 4 devices, which --tensor-parallel asks for: give one of 1, 2, 4"),
+    ("qwen3-30b-a3b", "2", "4", "divides no group of 2 devices, which --tensor-parallel asks for: give one of 1, 2"),
+    ("qwen3-30b-a3b", None, "64", "divides no group of devices that is tried, of 1, 2, 4 or 8: give one of 1, 2, 4, 8, or name a group"),
+    ("qwen3-30b-a3b", "64", "16", "4 of keys and values, evenly: give one of 16, 32"),
+    ("qwen3-30b-a3b", None, "two", "--expert-parallel must be numbers from 1 on")])
+def test_degrees_of_expert_parallelism_that_cannot_be_are_refused(model: str, ranks: str | None, experts: str, says: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(says)):
+        plan(Request(model=model, hardware="h200-sxm", batch=1, tensor_parallel=ranks, expert_parallel=experts))
+
+
+def test_whole_experts_keep_their_blocks(tmp_path: Path) -> None:
+    """Of 1,536 columns in blocks of 128, an eighth is a block and a half."""
+    (tmp_path / "config.json").write_text(json.dumps({**(known_config("qwen3-235b-a22b") or {}), "quantization_config": BLOCKS}))
+    model = model_of(str(tmp_path))
+    (format,) = formats("stored").values()
+    assert model.cut(8, format) is not None and model.cut(8, format, 8) is None
+
+
+def test_groups_that_experts_are_not_dealt_to_are_told() -> None:
+    """Only those that were asked for by name."""
+    asked = Request(model="qwen3-30b-a3b", hardware="h200-sxm", batch=8, expert_parallel="4")
+    assert "left out" not in plan(asked).left_out
+    told = plan(replace(asked, tensor_parallel="1,2,4"))
+    assert "TP1 and TP2 are left out, which --expert-parallel 4 does not divide" in told.left_out
+    assert {experts_in(row) for row in told.configurations} == {"4/4"}
+
+
+def test_experts_in_parts_that_cut_blocks_are_refused_where_they_are_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({**(known_config("qwen3-235b-a22b") or {}), "quantization_config": BLOCKS}))
+    asked = Request(str(tmp_path), "h200-sxm", batch=8, tensor_parallel="8", expert_parallel="1,8")
+    with pytest.raises(UsageError, match="--expert-parallel 1 on 8 devices would leave 192 of the 1,536 rows .*: give one of 2, 4, 8"):
+        plan(asked)
+    assert {experts_in(row) for row in plan(replace(asked, tensor_parallel="4,8")).configurations} == {"4/1", "8/8"}

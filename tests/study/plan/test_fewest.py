@@ -26,7 +26,8 @@ from tests.study.plan.timed import calibrated
 def walk(needed: int, most: int | None = None, affordable: Any = lambda: True, in_vain: str = "") -> Fewest:
     def tried(count: int) -> Configuration:
         good = count >= needed
-        return Configuration("part", count, 1, 1, "none", "auto", True, count, meets_slo=good, reason="" if good else f"{count} do not")
+        return Configuration(
+            "part", count, 1, 1, "none", "auto", True, replicas=count, meets_slo=good, reason="" if good else f"{count} do not")
 
     return Fewest(tried, affordable, lambda: in_vain, most)
 

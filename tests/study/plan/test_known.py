@@ -20,6 +20,8 @@ PARAMETERS = {  # billions, from the models' cards
     "gemma-2b": 2.51, "gemma-7b": 8.54, "gemma-2-2b": 2.61, "gemma-2-9b": 9.24, "gemma-2-27b": 27.2, "gemma-3-1b": 1.0, "gemma-3-4b": 3.88,
     "gemma-3-12b": 11.77, "gemma-3-27b": 27.01, "phi-3-mini": 3.82, "phi-4": 14.66,
     "deepseek-v2-lite": 15.7, "deepseek-v2": 235.7, "deepseek-v3": 671.0, "deepseek-r1": 671.0, "kimi-k2": 1026.4,
+    "granite-3.1-2b": 2.53, "granite-3.1-8b": 8.17, "olmo-2-7b": 7.3, "olmo-2-13b": 13.7, "olmo-2-32b": 32.2,
+    "glm-4.5-air": 106.9, "glm-4.5": 352.8,  # without the module that predicts further tokens
     "gpt-oss-20b": 20.9, "gpt-oss-120b": 116.8,
 }
 
@@ -71,7 +73,7 @@ def test_a_config_by_itself_is_a_model_without_weights(tmp_path: Path) -> None:
 
 
 def test_whoever_gives_a_wrong_name_is_told_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ModelError, match=r"one of 47 known names: did you mean .*\bllama-3-70b\b.*\?$") as near:
+    with pytest.raises(ModelError, match=r"one of 54 known names: did you mean .*\bllama-3-70b\b.*\?$") as near:
         model_of("llama-3-80b")
     assert all(word in str(near.value) for word in ("a folder, a GGUF file, a config.json", "brook and rill", "owner/model"))
     with pytest.raises(ModelError, match=r"did you mean llama-3.1-8b, "):

@@ -15,7 +15,8 @@ H200, GH200 = "h200-sxm", "gh200"
 
 
 def steady(ask: Ask, model: str, part: str, quant: str, ranks: int, **options: Any) -> Any:
-    one = {"quant": (quant,), "tensor_parallel": str(ranks), "pipeline_parallel": "1", "max_devices": ranks, **options}
+    one = {"quant": (quant,), "tensor_parallel": str(ranks), "expert_parallel": "1", "pipeline_parallel": "1", "max_devices": ranks,
+           **options}
     return ask(model, part, **one)[0]
 
 
@@ -206,14 +207,15 @@ NOT_TOLD = 0  # by the table
     ("llama-3.3-70b", H100, 2, 0.25, (6378, 6651, 4199, 5222, 4205, 4146, 762, 3082, 898, 437)),
     ("llama-3.1-405b", "h200-sxm", 8, 0.31, (3814, 5348, 4741, 4724, 3330, 3722, 456, 2948, 650, 505)),
     ("llama-3.1-405b", H100, 8, 0.31, (3627, 4340, 3116, 3994, 2919, 2895, 453, 2296, 610, 345)),
-    ("qwen3-235b-a22b", "h200-sxm", 8, 0.45, (30429, 42821, 26852, 28026, 23789, 22061, 3331, 16672, 3623, 1876)),
-    ("qwen3-235b-a22b", H100, 8, 0.42, (NOT_TOLD, 19658, 12447, 18351, 14898, 15136, NOT_TOLD, 9924, 3225, NOT_TOLD))])
+    ("qwen3-235b-a22b", "h200-sxm", 8, 0.4, (30429, 42821, 26852, 28026, 23789, 22061, 3331, 16672, 3623, 1876)),
+    ("qwen3-235b-a22b", H100, 8, 0.25, (NOT_TOLD, 19658, 12447, 18351, 14898, 15136, NOT_TOLD, 9924, 3225, NOT_TOLD))])
 def test_tensorrt_llm_tables_of_2025(ask: Ask, model: str, part: str, ranks: int, within: float, tokens_per_s: tuple[int, ...]) -> None:
     """TensorRT-LLM 1.0, docs/source/performance/perf-overview.md: fp8, requests without end. No figure of the
-    catalogue comes from it: within 25 % on one or two devices, on eight within 31 %, and 45 % with experts."""
+    catalogue comes from it: within 25 % on one or two devices, on eight within 31 %; with experts, whole on devices, 40 %."""
     for lengths, told in zip(LENGTHS_OF_2025, tokens_per_s, strict=True):
         if told != NOT_TOLD:
-            row = steady(ask, model, part, "fp8", ranks, input=lengths[0], output=lengths[1], kv_dtype=("fp8",))
+            row = steady(ask, model, part, "fp8", ranks, input=lengths[0], output=lengths[1], kv_dtype=("fp8",),
+                         expert_parallel="8" if model.startswith("qwen3") else "1")
             assert row.output_tokens_per_s == pytest.approx(told, rel=within), lengths
 
 
