@@ -85,6 +85,11 @@ def _store_latents(op: Op, program: Program, work: StepWork) -> int:
     return work.num_tokens * (4 * rank + 3 * 2 * len(op.attrs["inv_freq"]))
 
 
+def _gate(op: Op, program: Program, work: StepWork) -> int:
+    x, rows = (numel(program.buffers[name], work) for name in op.inputs)
+    return 2 * x + rows
+
+
 def _expert(op: Op, program: Program, work: StepWork) -> int:
     _, rows, inner = program.weights[op.weights[0]].shape  # [experts, 2 * intermediate, hidden]
     active = numel(program.buffers[op.inputs[1]], work)
@@ -95,7 +100,8 @@ OPS: dict[str, OpKind] = {
     "embed": OpKind(
         shapes.embed, _nothing, ("scale",), "rows of the table [vocab, hidden], times scale", num_weights=(1,)),
     "rms_norm": OpKind(
-        shapes.norm, _per_value(4), ("eps", "offset"), "x / sqrt(mean(x^2) + eps) * (w + offset) over the last axis", num_weights=(1,)),
+        shapes.norm, _per_value(4), ("eps", "offset", "scale"), "x / sqrt(mean(x^2) + eps) * (w + offset) * scale over the last axis",
+        num_weights=(1,)),
     "linear": OpKind(
         shapes.linear, _matmul, (), "x W^T (+ b); W is [out, in]", num_weights=(1, 2)),
     "split_heads": OpKind(
@@ -138,6 +144,9 @@ PLANNED: dict[str, OpKind] = {
         shapes.route, _matmul, ("num_active", "renormalize", "scoring", "num_groups", "num_active_groups", "scale"),
         "scores of experts, with a bias for the choice; the top ones of the top groups, their weights times scale, and indices",
         num_weights=(1, 2), told="experts that are chosen by groups or biased scores"),
+    "gate_rows": OpKind(
+        shapes.gated, _gate, (), "sigmoid(x w) of the first input's rows, times the second's", num_inputs=2, num_weights=(1,),
+        told="a gate on the expert that every token is sent to"),
 }
 KINDS = {**OPS, **PLANNED}
 

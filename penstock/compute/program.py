@@ -24,6 +24,16 @@ class Op:
 
 
 @dataclass(frozen=True, slots=True)
+class Pairs:
+    """How a checkpoint has the rows of heads in the first so many parts of a weight: the two rows of each pair that rope turns lie side by
+    side, not half of the rotated rows apart."""
+
+    parts: int
+    head_dim: int
+    rotated: int  # rows of a head, from its first on
+
+
+@dataclass(frozen=True, slots=True)
 class WeightSpec:
     """A weight and where the checkpoint keeps it.
 
@@ -34,8 +44,9 @@ class WeightSpec:
     quantization scheme may pack, `whole` a matrix that is not divided among devices: it makes what all heads share. `bias` marks a row
     for each of stacked matrices, which is added to what the matrix makes.
 
-    `turned` is one more tensor that has the whole stack, each matrix with rows and columns exchanged. Where `alternates`, the rows of a
-    whole stack (the values of a bias) belong to the two parts in turn.
+    `turned` is one more tensor that has the whole stack, each matrix with rows and columns exchanged; where it has the name of `fused`, its
+    shape tells which it is, and of a square it is taken for `fused`, as in transformers. Where `alternates`, the rows of a
+    whole stack (the values of a bias) belong to the two parts in turn. See `Pairs`.
     """
 
     name: str
@@ -51,6 +62,7 @@ class WeightSpec:
     bias: bool = False
     turned: str = ""
     alternates: bool = False
+    pairs: Pairs | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,6 +106,14 @@ def added(op: Op, buffers: Shapes, weights: Shapes) -> tuple[Shape, ...]:
     return (first,)
 
 
+def gated(op: Op, buffers: Shapes, weights: Shapes) -> tuple[Shape, ...]:
+    """The weight is [1, width of the first input]."""
+    x, rows = _inputs(op, buffers)
+    _expect(op, op.weights[0], weights[op.weights[0]], (1, x[-1]))
+    _expect(op, op.inputs[1], rows[:1], x[:1])
+    return (rows,)
+
+
 def gathered(op: Op, buffers: Shapes, weights: Shapes) -> tuple[Shape, ...]:
     return (("L", *buffers[op.inputs[0]][1:]),)
 

@@ -56,6 +56,7 @@ class ExpertsSpec:
     intermediate_size: int
     renormalize: bool  # the chosen experts' weights sum to one
     shared_size: int = 0  # intermediate size of what every token is sent to beside them; 0: there is none
+    shared_gate: bool = False  # what it makes is multiplied by the sigmoid of a number for each token
     gating: GatingSpec = GatingSpec()
     projection_bias: bool = False  # of each expert
     router_bias: bool = False  # part of the scores, for the choice and the weights
@@ -99,12 +100,16 @@ class ModelSpec:
     output_bias: bool = False
     mlp_bias: bool = False
     qk_norm: bool = False  # RMS norm over each head's queries and keys
+    qk_norm_last: bool = False  # behind the rotation, not before it
+    whole_qk_norm: bool = False  # RMS norm over the queries of all heads at once, and over the keys
+    pre_norms: bool = True  # norms before attention and feed-forward
     post_norms: bool = False  # norms after attention and feed-forward, before the residual addition
     tied_embeddings: bool = False
     embedding_scale: float = 1.0
     attention_scale: float | None = None  # None: 1 / sqrt(head_dim)
     attention_softcap: float | None = None
     sinks: bool = False  # a logit for each query head, which adds to what its attention is divided by and has no value
+    logit_scale: float = 1.0  # of what the last norm makes, and so of logits
     logit_softcap: float | None = None
     dtype: str = "float32"  # of the checkpoint
     latent: LatentSpec | None = None
@@ -154,21 +159,22 @@ class ModelSpec:
 
     def _layer_parameters(self, layer: LayerSpec, active: bool = False) -> int:
         hidden = self.hidden_size
-        total = hidden * (4 if self.post_norms else 2)
+        total = hidden * 2 * (self.pre_norms + self.post_norms)
         total += self._attention_parameters(layer) if self.latent is None else self._latent_parameters(self.latent)
         if layer.experts is None:
             return total + 3 * hidden * self.intermediate_size + (2 * self.intermediate_size + hidden) * self.mlp_bias
         experts = layer.experts
         count = experts.num_active if active else experts.num_experts
-        total += experts.num_experts * (hidden + experts.gating.bias + experts.router_bias)
+        total += experts.num_experts * (hidden + experts.gating.bias + experts.router_bias) + hidden * experts.shared_gate
         total += count * (2 * experts.intermediate_size + hidden) * experts.projection_bias
         return total + 3 * hidden * (count * experts.intermediate_size + experts.shared_size)
 
     def _attention_parameters(self, layer: LayerSpec) -> int:
         hidden, own_kv = self.hidden_size, layer.kv_source is None
         qkv_rows = self.q_size + (2 * self.kv_size if own_kv else 0)
-        total = hidden * (qkv_rows + self.q_size) + qkv_rows * self.qkv_bias + hidden * self.output_bias
-        return total + (2 if own_kv else 1) * self.head_dim * self.qk_norm + self.num_heads * self.sinks
+        total = hidden * (qkv_rows + self.q_size) + qkv_rows * self.qkv_bias + hidden * self.output_bias + self.num_heads * self.sinks
+        total += (self.q_size + self.kv_size * own_kv) * self.whole_qk_norm
+        return total + (2 if own_kv else 1) * self.head_dim * self.qk_norm
 
     def _latent_parameters(self, latent: LatentSpec) -> int:
         """Down to the latents, their norms, and up to what heads have."""

@@ -22,14 +22,15 @@ def program(*ops: Op, buffers: dict[str, Any] | None = None, weights: dict[str, 
     return Program((*begin, *ops), shapes, specs, rest.pop("kv", KVSpec(2, 2, 4)), 5, 16, **rest)
 
 
-NORM = {"eps": 1e-6, "offset": 0.0}
+NORM = {"eps": 1e-6, "offset": 0.0, "scale": 1.0}
 ATTEND = {"layer": 0, "scale": 1.0, "window": None, "softcap": None}
 LATENT = {"layer": 0, "inv_freq": (1.0,), "rope_scale": 1.0}
+STORED = {"eps": 1e-6, "offset": 0.0}
 WRITE = Op("kv_write", ("q", "q"), (), (), {"layer": 0})
 THREE = KVSpec(1, 3, 4)
 MALFORMED = {
     "unknown op 'convolve'; known: embed": program(Op("convolve", ("x",), ("z",))),
-    "rms_norm takes attributes .'eps', 'offset'., not .'eps'.": program(Op("rms_norm", ("x",), ("z",), ("eight",), {"eps": 1e-6})),
+    "rms_norm takes attributes .'eps', 'offset', 'scale'., not .'eps'.": program(Op("rms_norm", ("x",), ("z",), ("eight",), {"eps": 1e-6})),
     "add takes attributes .., not .'bias'.": program(Op("add", ("x", "x"), ("z",), (), {"bias": 1})),
     "softcap reads 'z' before it is written": program(Op("softcap", ("z",), ("z",), (), {"cap": 1.0})),
     "linear takes the weight 'missing', which the program does not have": program(Op("linear", ("x",), ("z",), ("missing",))),
@@ -58,9 +59,11 @@ MALFORMED = {
         Op("moe_route", ("x",), ("w", "i"), ("square",), {"num_active": 2, "renormalize": True}),
         Op("moe_experts", ("x", "w", "i"), ("z",), ("gate_up", "down"), {"activation": "silu"}),
         buffers={"w": ("T", 2), "i": ("T", 2)}, weights={"gate_up": (3, 6, 8), "down": (3, 8, 6)}),
-    "latent_write takes x of shape .'T', 10., not .'T', 8.": program(Op("latent_write", ("x", "positions"), (), ("eight",), LATENT | NORM)),
+    "latent_write takes x of shape .'T', 10., not .'T', 8.": program(
+        Op("latent_write", ("x", "positions"), (), ("eight",), LATENT | STORED)),
+    "gate_rows takes eight of shape .1, 8., not .8,.": program(Op("gate_rows", ("x", "y"), ("z",), ("eight",))),
     "latent_write of 1 heads of 8 into layer 0 of .*head_dim=4": program(
-        Op("latent_write", ("x", "positions"), (), ("six",), LATENT | NORM), weights={"six": (6,)}),
+        Op("latent_write", ("x", "positions"), (), ("six",), LATENT | STORED), weights={"six": (6,)}),
     "latent_attention reads KV layer 0 before it is written": program(
         Op("latent_attention", ("q", "positions"), ("z",), ("square",), LATENT | {"scale": 1.0})),
     "latent_attention with other .5, 6.: 5 rows are not keys and values of 2 heads of 4": program(

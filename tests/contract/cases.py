@@ -40,19 +40,20 @@ def embed() -> Iterator[Case]:
 
 
 def rms_norm() -> Iterator[Case]:
-    for width, eps, offset in ((1, 1e-6, 0.0), (7, 1e-5, 0.0), (64, 1e-6, 1.0), (333, 0.1, 0.0)):
+    for width, *numbers in ((1, 1e-6, 0.0, 1.0), (7, 1e-5, 0.0, 0.3), (64, 1e-6, 1.0, 0.125), (333, 0.1, 0.0, 1.0)):
+        attrs = dict(zip(("eps", "offset", "scale"), numbers, strict=True))
         sketch = Sketch()
         x = sketch.table("x", normal(1, VOCAB, width) * 3)
-        out = sketch.op("rms_norm", (x,), "y", (sketch.weight("w", normal(2, width)),), eps=eps, offset=offset)
-        yield Case(f"{width} wide, eps {eps}, offset {offset}", sketch.program(out=out), sketch.weights,
-                   lambda w, t, eps=eps, offset=offset: {"out": oracle.rms_norm(oracle.wide(w["x_table"])[t], w["w"], eps, offset)})
+        out = sketch.op("rms_norm", (x,), "y", (sketch.weight("w", normal(2, width)),), **attrs)
+        yield Case(f"{width} wide, {attrs}", sketch.program(out=out), sketch.weights,
+                   lambda w, t, attrs=attrs: {"out": oracle.rms_norm(oracle.wide(w["x_table"])[t], w["w"], **attrs)})
     sketch = Sketch()
     sketch.op("split_heads", (sketch.table("x", normal(3, VOCAB, 5 * 24)),), ("q", "k"), heads=(3, 2), head_dim=24)
     weights = sketch.weight("w", normal(4, 24)), sketch.weight("u", normal(5, 24))
     for name, w in zip(("q", "k"), weights, strict=True):
-        sketch.op("rms_norm", (name,), name + "_normed", (w,), eps=1e-6, offset=0.0)
+        sketch.op("rms_norm", (name,), name + "_normed", (w,), eps=1e-6, offset=0.0, scale=1.0)
     yield Case("over each head", sketch.program(q="q_normed", k="k_normed"), sketch.weights, lambda w, t: {
-        name: oracle.rms_norm(oracle.wide(w["x_table"])[t].reshape(-1, 5, 24)[:, part], w[weight], 1e-6, 0.0)
+        name: oracle.rms_norm(oracle.wide(w["x_table"])[t].reshape(-1, 5, 24)[:, part], w[weight], 1e-6, 0.0, 1.0)
         for name, part, weight in (("q", slice(0, 3), "w"), ("k", slice(3, 5), "u"))})
 
 

@@ -28,9 +28,11 @@ SPECS = {
         layers=(
             LayerSpec(window=128, rope=ROPE, experts=ExpertsSpec(7, 3, 40, True, projection_bias=True, router_bias=True)),
             LayerSpec(rope=ROPE, experts=ExpertsSpec(3, 2, 24, True, projection_bias=True, router_bias=True)))),
+    "norms behind": replace(
+        PLAIN, pre_norms=False, post_norms=True, whole_qk_norm=True, qkv_bias=True, layers=(LayerSpec(window=30, rope=ROPE), LayerSpec())),
     "odd sizes and shared keys": replace(
         PLAIN, vocab_size=61, hidden_size=31, num_heads=3, num_kv_heads=1, head_dim=10, intermediate_size=37, mlp_bias=True,
-        activation="gelu",
+        activation="gelu", logit_scale=0.3,
         layers=(LayerSpec(rope=replace(ROPE, dim=6)), LayerSpec(rope=replace(ROPE, dim=6), kv_source=0), LayerSpec(rope=None))),
 }
 

@@ -14,8 +14,8 @@ def wide(x: Array) -> Array:
     return np.asarray(x, dtype=np.float64)
 
 
-def rms_norm(x: Array, weight: Array, eps: float, offset: float) -> Array:
-    return x / np.sqrt((x**2).mean(-1, keepdims=True) + eps) * (wide(weight) + offset)
+def rms_norm(x: Array, weight: Array, eps: float, offset: float, scale: float) -> Array:
+    return x / np.sqrt((x**2).mean(-1, keepdims=True) + eps) * (wide(weight) + offset) * scale
 
 
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:

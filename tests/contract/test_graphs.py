@@ -57,7 +57,8 @@ class Graph:
                 into = int(self.rng.choice(WIDTHS))
                 pool.append((self.op("linear", (x,), (self.weight(into, width), self.weight(into))[: self.rng.integers(1, 3)]), into))
             case "norm":
-                pool.append((self.op("rms_norm", (x,), (self.weight(width),), eps=0.01, offset=float(self.rng.integers(2))), width))
+                attrs = {"offset": float(self.rng.integers(2)), "scale": (1.0, 0.3)[self.rng.integers(2)]}
+                pool.append((self.op("rms_norm", (x,), (self.weight(width),), eps=0.01, **attrs), width))
             case "add":
                 other, _ = self.any_of([each for each in pool if each[1] == width])
                 pool.append((self.op("add", (x, other)), width))
@@ -84,7 +85,7 @@ class Graph:
             if self.rng.random() < 0.5:
                 self.heads.append((self.op("rope", (x, "positions"), inv_freq=(1.0, 0.1), scale=1.0), heads))
             else:
-                self.heads.append((self.op("rms_norm", (x,), (self.weight(KV.head_dim),), eps=1e-6, offset=0.0), heads))
+                self.heads.append((self.op("rms_norm", (x,), (self.weight(KV.head_dim),), eps=1e-6, offset=0.0, scale=1.0), heads))
 
     def store(self) -> None:
         if pairs := [x for x, heads in self.heads if heads == KV.num_kv_heads]:
@@ -141,7 +142,7 @@ def test_logits_that_a_product_reads_as_well(participant: Participant) -> None:
     """They are a norm, of the kind that is otherwise made only where it is asked for."""
     sketch = Sketch()
     rows = sketch.op("gather", (sketch.table("x", np.full((VOCAB, 16), 4.0)),), "rows")
-    normed = sketch.op("rms_norm", (rows,), "normed", (sketch.weight("w", np.ones(16)),), eps=0.0, offset=0.0)
+    normed = sketch.op("rms_norm", (rows,), "normed", (sketch.weight("w", np.ones(16)),), eps=0.0, offset=0.0, scale=1.0)
     sketch.op("linear", (normed,), "product", (sketch.weight("m", np.eye(16)),))
     for logits in play(participant.make(), sketch.program(logits=normed), sketch.weights, STORY, TOKENS)["logits"]:
         np.testing.assert_allclose(logits, 1, rtol=participant.tolerance)

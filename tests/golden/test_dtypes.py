@@ -32,7 +32,8 @@ def bfloat16_errors(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("name", [
-    "llama", "llama-mqa-tied", "mistral-window", "qwen2-windows", "qwen3", "gemma", "gemma2", "gemma3", "phi3", "smollm3"])
+    "llama", "llama-mqa-tied", "mistral-window", "qwen2-windows", "qwen3", "gemma", "gemma2", "gemma3", "phi3", "smollm3", "granite",
+    "olmo3"])
 def test_torch_in_bfloat16(tmp_path: Path, name: str) -> None:
     """No farther from the float32 truth than transformers' own bfloat16 is: a fifth as far again, for the luck of rounding."""
     error, their_error = bfloat16_errors(tmp_path, name)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import transformers
+from safetensors.numpy import load_file, save_file
 
 from tests.golden.oracle import logits, make, model_of, save, some_ids
 from tests.golden.paged import Model
@@ -23,13 +24,13 @@ def check(folder: Path, expected: np.ndarray, ids: list[int] = IDS, max_len: int
     return model
 
 
-@pytest.mark.parametrize("name", ["mixtral", "qwen3-moe-sparse"])
+@pytest.mark.parametrize("name", ["mixtral", "qwen3-moe-sparse", "granite-moe"])
 @pytest.mark.parametrize("published", [True, False])
 def test_experts_one_by_one_or_fused(tmp_path: Path, name: str, published: bool) -> None:
     theirs = model_of(VARIANTS[name])
     folder = save(theirs, tmp_path, save_original_format=published)
     names = json.loads((folder / "model.safetensors.index.json").read_text())["weight_map"]
-    assert any("experts.gate_up_proj" in tensor for tensor in names) != published
+    assert any("experts.gate_up_proj" in tensor and "router" not in tensor for tensor in names) != published
     check(folder, logits(theirs, IDS))
 
 
@@ -47,6 +48,15 @@ IMAGE_TEXT: dict[str, dict[str, Any]] = {  # by transformers' config class
         "text_config": {**SIZE, "head_dim": 16, "rope_parameters": {**AXES, "mrope_interleaved": True}}, "vision_config": {
             "depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": 64, "num_position_embeddings": 16,
             "deepstack_visual_indexes": [0]}, "tie_word_embeddings": True},
+    "Glm4vConfig": {
+        "text_config": {**SIZE, "rope_parameters": {**AXES, "mrope_section": [1, 1, 2], "partial_rotary_factor": 0.5}}, "vision_config": {
+            "depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": 64, "image_size": 28}},
+    "Qwen3VLMoeConfig": {
+        "text_config": {**SIZE, "head_dim": 16, "rope_parameters": {**AXES, "mrope_interleaved": True}, "num_experts": 6,
+                        "num_experts_per_tok": 3, "moe_intermediate_size": 40, "num_hidden_layers": 3, "mlp_only_layers": [1]},
+        "vision_config": {
+            "depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": 64, "num_position_embeddings": 16,
+            "deepstack_visual_indexes": [0]}, "tie_word_embeddings": False},
 }
 
 
@@ -75,6 +85,16 @@ def test_an_image_and_text_config_in_one_object(tmp_path: Path) -> None:
     scaling = {"type": "mrope", "mrope_section": text.pop("rope_parameters")["mrope_section"]}
     (folder / "config.json").write_text(json.dumps({**text, **config, "rope_theta": AXES["rope_theta"], "rope_scaling": scaling}))
     check(folder, logits(theirs, IDS))
+
+
+def test_experts_whose_matrices_are_turned_under_the_same_name(tmp_path: Path) -> None:
+    """As Qwen3-VL-MoE is published."""
+    theirs = image_text("Qwen3VLMoeConfig")
+    for shard in save(theirs, tmp_path).glob("*.safetensors"):
+        save_file({name: np.ascontiguousarray(each.swapaxes(1, 2)) if ".experts." in name else each
+                   for name, each in load_file(shard).items()}, shard)
+    assert any(each.shape == (6, 64, 80) for shard in tmp_path.glob("*.safetensors") for each in load_file(shard).values())
+    check(tmp_path, logits(theirs, IDS))
 
 
 def test_a_base_model_without_its_prefix(tmp_path: Path) -> None:

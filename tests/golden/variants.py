@@ -63,6 +63,31 @@ VARIANTS: dict[str, Variant] = {
     "smollm3": ("SmolLM3Config", {}),
     "smollm3-listed": ("SmolLM3Config", {
         "no_rope_layers": [0, 1, 0, 0], "use_sliding_window": True, "sliding_window": 16, "tie_word_embeddings": False}),
+    "granite": ("GraniteConfig", {
+        "rms_norm_eps": 0.05, "embedding_multiplier": 12.0, "residual_multiplier": 0.22, "attention_multiplier": 0.1,
+        "logits_scaling": 0.3}),
+    "granite-plain": ("GraniteConfig", {"tie_word_embeddings": True, "attention_bias": True, "mlp_bias": True}),
+    "olmo2": ("Olmo2Config", {}),
+    "olmo2-bias": ("Olmo2Config", {"num_key_value_heads": 4, "attention_bias": True, "tie_word_embeddings": True, "head_dim": 24}),
+    "olmo3": ("Olmo3Config", {"sliding_window": 16}),
+    "olmo3-yarn": ("Olmo3Config", {"sliding_window": 33, "layer_types": MIXED * 2, "rope_parameters": {
+        "full_attention": {**YARN, "attention_factor": 1.2, "rope_theta": 5e5}, "sliding_attention": {"rope_theta": 5e5}}}),
+    "glm": ("GlmConfig", {"head_dim": 24}),
+    "glm4": ("Glm4Config", {"head_dim": 32, "rms_norm_eps": 1e-5}),
+    "glm4-all": ("Glm4Config", {
+        "head_dim": 16, "attention_bias": False, "tie_word_embeddings": True,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 1.0}}),
+    "granite-moe": ("GraniteMoeConfig", {
+        "embedding_multiplier": 12.0, "residual_multiplier": 0.22, "attention_multiplier": 0.1, "logits_scaling": 0.3,
+        "num_local_experts": 6, "num_experts_per_tok": 3, "tie_word_embeddings": True}),
+    "olmoe": ("OlmoeConfig", {"num_experts": 6, "num_experts_per_tok": 3}),
+    "olmoe-renormalized": ("OlmoeConfig", {"num_experts": 4, "num_experts_per_tok": 2, "norm_topk_prob": True, "attention_bias": True}),
+    "hunyuan": ("HunYuanDenseV1Config", {
+        "head_dim": 16, "rope_parameters": {"rope_type": "dynamic", "alpha": 50.0, "factor": 1.0, "rope_theta": 10000.0}}),
+    "hunyuan-bias": ("HunYuanDenseV1Config", {"head_dim": 24, "attention_bias": True, "tie_word_embeddings": True}),
+    "exaone4": ("Exaone4Config", {"sliding_window": 16}),
+    "exaone4-full": ("Exaone4Config", {"sliding_window": None, "layer_types": ["full_attention"] * 4, "tie_word_embeddings": True}),
+    "ernie4.5": ("Ernie4_5Config", {"head_dim": 24, "use_bias": True}),
     "mixtral": ("MixtralConfig", {"num_local_experts": 4, "num_experts_per_tok": 2}),
     "mixtral-top-3": ("MixtralConfig", {"num_local_experts": 5, "num_experts_per_tok": 3, "sliding_window": 16, "head_dim": 8}),
     "qwen3-moe": ("Qwen3MoeConfig", {

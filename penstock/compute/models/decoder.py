@@ -16,7 +16,7 @@ def build(spec: ModelSpec, names: TensorNames, max_len: int | None = None) -> Pr
     kv_layers = kv_layer_of(spec)
     for i in range(spec.num_layers):
         x = append_layer(draft, x, i, kv_layers[i], max_len or spec.max_position)
-    hidden = draft.norm(x, "hidden", draft.weight("norm", (spec.hidden_size,), fill(names.norm)))
+    hidden = draft.norm(x, "hidden", draft.weight("norm", (spec.hidden_size,), fill(names.norm)), spec.logit_scale)
     return draft.finish({"hidden": hidden, "logits": lm_head.append(draft, hidden)})
 
 
@@ -38,13 +38,13 @@ def kv_layer_of(spec: ModelSpec) -> list[int]:
 def append_layer(draft: Draft, x: str, i: int, kv_layer: int, max_len: int) -> str:
     """Appends layer `i` over `x` [T, hidden], which reads the KV layer `kv_layer`, for sequences of at most `max_len` tokens."""
     at, spec = f"layers.{i}.", draft.spec
-    normed = _norm(draft, x, i, "attention_norm")
+    normed = _norm(draft, x, i, "attention_norm") if spec.pre_norms else x
     attend = attention.append if spec.latent is None else latent.append
     y = attend(draft, normed, i, kv_layer, max_len)
     if spec.post_norms:
         y = _norm(draft, y, i, "attention_post_norm")
     x = draft.op("add", (x, y), at + "after_attention")
-    normed = _norm(draft, x, i, "mlp_norm")
+    normed = _norm(draft, x, i, "mlp_norm") if spec.pre_norms else x
     chosen = spec.layers[i].experts
     y = mlp.append(draft, normed, mlp.dense(draft, i)) if chosen is None else experts.append(draft, normed, i, chosen)
     if spec.post_norms:

@@ -25,10 +25,9 @@ class Draft:
         self._inputs.append(name)
         return name
 
-    def weight(
-        self, name: str, shape: tuple[int, ...], tensors: tuple[str, ...], matrix: bool = False, parts: tuple[int, ...] = (),
-    ) -> str:
-        return self.declare(WeightSpec(name, shape, tensors=tensors, matrix=matrix, parts=parts))
+    def weight(self, name: str, shape: tuple[int, ...], tensors: tuple[str, ...], matrix: bool = False, **more: Any) -> str:
+        """`more`: of WeightSpec."""
+        return self.declare(WeightSpec(name, shape, tensors=tensors, matrix=matrix, **more))
 
     def declare(self, weight: WeightSpec) -> str:
         """Takes the weight into the program and returns its name."""
@@ -44,8 +43,8 @@ class Draft:
         self._ops.append(op)
         return outputs[0] if outputs else ""
 
-    def norm(self, x: str, out: str, weight: str) -> str:
-        return self.op("rms_norm", (x,), out, (weight,), eps=self.spec.norm_eps, offset=self.spec.norm_offset)
+    def norm(self, x: str, out: str, weight: str, scale: float = 1.0) -> str:
+        return self.op("rms_norm", (x,), out, (weight,), eps=self.spec.norm_eps, offset=self.spec.norm_offset, scale=scale)
 
     def finish(self, outputs: dict[str, str]) -> Program:
         spec = self.spec

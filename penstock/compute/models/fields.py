@@ -13,13 +13,17 @@ log = logging.getLogger("penstock.models")
 
 # Fields that change what is computed, with the values that change nothing. A family that knows one reads it; any other is refused.
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
-    "add_cross_attention": (None, False), "attention_bias": (None, False), "attn_logit_softcapping": (None,),
+    "add_cross_attention": (None, False), "alpha": (None,), "attention_bias": (None, False), "attention_multiplier": (None,),
+    "attn_logit_softcapping": (None,), "clip_qkv": (None,), "embedding_multiplier": (None, 1, 1.0),
     "final_logit_softcapping": (None,), "full_attention": (None,), "is_causal": (None, True), "is_encoder_decoder": (None, False),
-    "layer_types": (None,), "llama_4_scaling_beta": (None, 0, 0.0), "logit_scale": (None, 1, 1.0), "long_mscale": (None, 1, 1.0),
+    "layer_types": (None,), "llama_4_scaling_beta": (None, 0, 0.0), "logit_scale": (None, 1, 1.0), "logits_scaling": (None, 1, 1.0),
+    "long_mscale": (None, 1, 1.0),
     "mlp_bias": (None, False), "mrope_section": (None,), "num_kv_shared_layers": (None, 0), "partial_rotary_factor": (None, 1, 1.0),
-    "per_layer_config": (None, {}), "qk_layernorm": (None, False), "qkv_bias": (None, False), "rope_interleave": (None, False),
+    "per_layer_config": (None, {}), "qk_layernorm": (None, False), "qkv_bias": (None, False), "residual_multiplier": (None, 1, 1.0),
+    "rope_interleave": (None, False),
     "rope_interleaved": (None, False), "rope_parameters": (None,), "rope_scaling": (None,), "short_mscale": (None, 1, 1.0),
-    "sliding_attention": (None,), "use_bidirectional_attention": (None, False), "use_qk_norm": (None, False),
+    "sliding_attention": (None,), "use_bidirectional_attention": (None, False), "use_cla": (None, False),
+    "use_qk_norm": (None, False),
 }
 SINK = "sink"  # any field with this in its name speaks of attention sinks
 # Fields that say nothing of what is computed here: of training, of the tokenizer, of other programs.

@@ -43,13 +43,15 @@ def dtype(config: Config) -> str:
 
 
 def head_dim(fields: Fields) -> int:
-    return fields.whole("head_dim", max(1, fields.whole("hidden_size") // fields.whole("num_attention_heads")))
+    """By null, as by silence where the family has no other default, the hidden size over the heads."""
+    derived = max(1, fields.whole("hidden_size") // fields.whole("num_attention_heads"))
+    return derived if fields.raw("head_dim", None) is None else fields.whole("head_dim")
 
 
 def shape(fields: Fields, activation: str = "hidden_act") -> dict[str, Any]:
     """The arguments of ModelSpec that every family has; `activation` is the field that names it. Raises ModelError."""
     heads = fields.whole("num_attention_heads")
-    kv_heads = fields.whole("num_key_value_heads", heads)
+    kv_heads = heads if fields.raw("num_key_value_heads", None) is None else fields.whole("num_key_value_heads")
     if heads % kv_heads:
         raise ModelError(f"config.json says {heads} attention heads, which is no multiple of its {kv_heads} key-value heads")
     return {

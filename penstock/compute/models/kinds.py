@@ -9,6 +9,7 @@ from itertools import combinations
 from penstock.core.errors import ModelError
 
 FP8, FP4, INT8 = "fp8", "fp4", "int8"  # types that rows are rounded to
+MXFP8 = "mxfp8"  # the same, where a part has a unit for codes of 4 bits beside them; elsewhere codes are unpacked
 MXFP4, NVFP4 = "mxfp4", "nvfp4"
 REGEX = "re:"
 HALF, SINGLE = 16, 32  # bits of a scale

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.compute.models.fields import Fields, shown
-from penstock.compute.models.kinds import FP4, FP8, HALF, INT8, MXFP4, NVFP4, REGEX, SINGLE, Kind, Names, Quantization
+from penstock.compute.models.kinds import FP4, FP8, HALF, INT8, MXFP4, MXFP8, NVFP4, REGEX, SINGLE, Kind, Names, Quantization
 from penstock.core.errors import ModelError
 
 COMPRESSED, BITSANDBYTES, MODELOPT, QUARK = "compressed-tensors", "bitsandbytes", "modelopt", "quark"
@@ -52,8 +52,9 @@ def _fbgemm(fields: Fields) -> Quantization:
 
 
 def _mxfp4(fields: Fields) -> Quantization:
-    """OpenAI's: of experts alone. Engines give devices whole groups, the last fewer, and fill up (vLLM, gpt_oss.py)."""
-    return Quantization(MXFP4, [(Names(EXPERTS), replace(_mx(None), expert_columns=1))], _left_out(fields))
+    """OpenAI's: of experts alone. Engines give devices whole groups, the last fewer, and fill up (vLLM, gpt_oss.py). On Blackwell they
+    round rows to MXFP8 (TensorRT-LLM, docs/source/blogs/tech_blog/blog9)."""
+    return Quantization(MXFP4, [(Names(EXPERTS), replace(_mx(MXFP8), expert_columns=1))], _left_out(fields))
 
 
 def _modelopt(fields: Fields) -> Quantization:

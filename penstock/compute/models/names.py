@@ -36,6 +36,7 @@ class TensorNames:
     router_bias: Templates = (LAYER + "mlp.gate.e_score_correction_bias",)
     shared_gate_up: Templates = (LAYER + "mlp.shared_experts.gate_proj.weight", LAYER + "mlp.shared_experts.up_proj.weight")
     shared_down: Templates = (LAYER + "mlp.shared_experts.down_proj.weight",)
+    shared_gate: Templates = (LAYER + "mlp.shared_expert_gate.weight",)
     expert_gate_up: Templates = (LAYER + "mlp.experts.{e}.gate_proj.weight", LAYER + "mlp.experts.{e}.up_proj.weight")
     expert_down: Templates = (LAYER + "mlp.experts.{e}.down_proj.weight",)
     fused_expert_gate_up: str = ""  # one tensor [experts, 2 * intermediate, hidden] instead
@@ -45,6 +46,7 @@ class TensorNames:
     expert_gate_up_bias: str = ""  # [experts, 2 * intermediate]
     expert_down_bias: str = ""
     alternates: bool = False  # gate and up take turns in these tensors of all experts
+    rope_pairs: bool = False  # rows of queries and keys that rope turns together lie side by side
     sinks: Templates = (LAYER + "self_attn.sinks",)
     aliases: tuple[tuple[str, str], ...] = (("model.", ""),)
 

@@ -16,10 +16,10 @@ THETA = 10000.0
 
 
 def rope(fields: Fields, aliases: Mapping[str, str] | None = None, partial: bool = False, dim: int | None = None,
-         by_axes: bool = False) -> RopeSpec:
+         by_axes: bool = False, by_alpha: bool = False) -> RopeSpec:
     """The one rope of all layers. `aliases`: other names of scalings; `partial`: the family may rotate a part of each head; `dim`: the
     dimensions that may be rotated, where config.json tells them apart from a head's; `by_axes`: pairs may turn by the place along one of
-    an image's axes each, which for text are all the same.
+    an image's axes each, which for text are all the same; `by_alpha`: dynamic scaling with an `alpha` is a larger base, at any length.
 
     Raises ModelError on an unknown scaling, and on one that lacks a field.
     """
@@ -34,7 +34,14 @@ def rope(fields: Fields, aliases: Mapping[str, str] | None = None, partial: bool
         part = given.number("partial_rotary_factor", fields.number("partial_rotary_factor", 1.0))
         if part > 1:
             raise ModelError(f"config.json says partial_rotary_factor {part:g}, but it is a share, at most 1")
-    return _spec(fields, given, theta, int((dim or hf.head_dim(fields)) * part), aliases or {})
+    dim = int((dim or hf.head_dim(fields)) * part)
+    alpha = given.maybe_number("alpha") if by_alpha else None
+    if alpha is None:
+        return _spec(fields, given, theta, dim, aliases or {})
+    given.choice("rope_type", ("dynamic",), given.choice("type", ("dynamic",), "dynamic"))
+    if dim < 4:
+        raise ModelError(f"config.json gives rope an alpha for {dim} rotated dimensions of a head, but it is for at least 4")
+    return _spec(fields, Fields({}), theta * alpha ** (dim / (dim - 2)), dim, {})
 
 
 def rope_by_type(fields: Fields, thetas: Mapping[str, tuple[str, float]]) -> dict[str, RopeSpec]:

@@ -74,7 +74,7 @@ def test_experts_of_gpt_oss_alone_are_in_mxfp4() -> None:
     found = read(GPT_OSS)
     told = [found.kind([f"model.layers.0.{name}"]) for name in (
         "mlp.experts.gate_up_proj", "mlp.experts.7.down_proj", "mlp.shared_experts.up_proj", "mlp.router", "self_attn.q_proj")]
-    expert = Kind("mxfp4", 4, 8, 32, expert_columns=1)
+    expert = Kind("mxfp4", 4, 8, 32, product="mxfp8", expert_columns=1)
     assert told == [expert, expert, None, None, None] and found.kind(["lm_head"]) is None
     assert read({**GPT_OSS, "modules_to_not_convert": ["model.layers.*.mlp"]}).kind(["model.layers.0.mlp.experts.0.up_proj"]) is None
 

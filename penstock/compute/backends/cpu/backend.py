@@ -14,10 +14,10 @@ from penstock.compute.backends.cpu.lower import lower
 from penstock.compute.backends.cpu.packer import Packer, held_bytes
 from penstock.compute.backends.cpu.sampling import NativeSampling
 from penstock.compute.backends.packed import PackedCache
+from penstock.compute.formats import ROUNDED, product_form
 from penstock.compute.native import native_module
 from penstock.compute.ops import check_served, unserved
 from penstock.compute.program import KVSpec, Program
-from penstock.compute.steptime import ROUNDED, product_form
 from penstock.compute.weight import Coded, Form, Given, most_coded
 from penstock.core.errors import UsageError
 from penstock.core.modelspec import DTYPE_BYTES

@@ -5,7 +5,7 @@ heads, the KV write and attention into one; the last norm and the choice of rows
 always made, by an operation of its own where a fusion would have swallowed it.
 """
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.compute.program import Op, Program
@@ -24,6 +24,7 @@ class Native:
     fields: Fields = field(default_factory=dict)
     inv_freq: tuple[tuple[float, ...], float] | None = None
     gated: bool = False  # the matrix is read as pairs of gate and up
+    norm_scale: float = 1.0  # of the norm's vectors
 
 
 @dataclass(slots=True)
@@ -87,10 +88,11 @@ def _norm(reading: Reading, op: Op) -> list[Native]:
     name = op.outputs[0]
     shape = reading.program.buffers[name]
     norm = Native("norm", {"in": op.inputs[0], "out": name}, {"weight": op.weights[0]},
-                  {**_norm_fields(op), "heads": 1 if len(shape) == 2 else int(shape[1]), "dim": int(shape[-1])})
+                  {**_norm_fields(op), "heads": 1 if len(shape) == 2 else int(shape[1]), "dim": int(shape[-1])},
+                  norm_scale=op.attrs["scale"])
     if not _goes_into_products(reading, op):
         return [norm]
-    return [Native(norm.kind, norm.buffers, norm.weights, {**norm.fields, "only_if_wanted": True})] if name in reading.kept else []
+    return [replace(norm, fields={**norm.fields, "only_if_wanted": True})] if name in reading.kept else []
 
 
 def _goes_into_products(reading: Reading, op: Op) -> bool:
@@ -102,7 +104,8 @@ def _goes_into_products(reading: Reading, op: Op) -> bool:
 
 
 def _norm_fields(op: Op) -> Fields:
-    return {"eps": op.attrs["eps"], "offset": op.attrs["offset"]}
+    """Beside a vector that is scaled already."""
+    return {"eps": op.attrs["eps"], "offset": op.attrs["offset"] * op.attrs["scale"]}
 
 
 def _taken_with_norm(reading: Reading, reader: Op) -> bool:
@@ -112,6 +115,7 @@ def _taken_with_norm(reading: Reading, reader: Op) -> bool:
 def _linear(reading: Reading, op: Op) -> list[Native]:
     buffers, weights = {"in": op.inputs[0]}, {"matrix": op.weights[0]}
     fields: Fields = {}
+    norm_scale = 1.0
     if len(op.weights) > 1:
         weights["bias"] = op.weights[1]
     before = reading.writer.get(op.inputs[0])
@@ -120,9 +124,10 @@ def _linear(reading: Reading, op: Op) -> list[Native]:
         before = reading.writer.get(before.inputs[0])
     if before is not None and _goes_into_products(reading, before):
         buffers["in"], weights["weight"] = before.inputs[0], before.weights[0]
+        norm_scale = before.attrs["scale"]
         fields.update(_norm_fields(before))
     out, gated = _after(reading, op.outputs[0], buffers, fields)
-    return [Native("linear", {**buffers, "out": out}, weights, fields, gated=gated)]
+    return [Native("linear", {**buffers, "out": out}, weights, fields, gated=gated, norm_scale=norm_scale)]
 
 
 def _after(reading: Reading, out: str, buffers: dict[str, str], fields: Fields) -> tuple[str, bool]:
@@ -213,12 +218,13 @@ def _split(reading: Reading, op: Op) -> list[Native]:
         return plain
     reading.done.update(id(each) for each in taken)
     angles = None if q.rope is None else (tuple(q.rope.attrs["inv_freq"]), q.rope.attrs["scale"])
-    return [Native("heads", {"in": op.inputs[0], "out": attention.outputs[0]}, weights, fields, angles)]
+    return [Native("heads", {"in": op.inputs[0], "out": attention.outputs[0]}, weights, fields, angles,
+                   norm_scale=1.0 if q.norm is None else q.norm.attrs["scale"])]
 
 
 def _alike(q: Head, k: Head) -> bool:
     """Queries and keys are normed with the same constants and rotated by the same angles."""
-    norms = (q.norm is None) == (k.norm is None) and (q.norm is None or k.norm is None or _norm_fields(q.norm) == _norm_fields(k.norm))
+    norms = (q.norm is None) == (k.norm is None) and (q.norm is None or k.norm is None or dict(q.norm.attrs) == dict(k.norm.attrs))
     ropes = (q.rope is None) == (k.rope is None) and (q.rope is None or k.rope is None or dict(q.rope.attrs) == dict(k.rope.attrs))
     return norms and ropes
 

@@ -32,7 +32,7 @@ class Packer:
         self._num_bytes = sum(layout.reserved_bytes for layout in self.layouts.values())
         model.reserve(self._num_bytes)
         self._matrices: dict[tuple[str, bool], int] = {key: model.add_matrix(layout.fields()) for key, layout in self.layouts.items()}
-        self._vectors: dict[tuple[str, bool], int] = {}
+        self._vectors: dict[tuple[str, bool, float], int] = {}
         self._rope_tables: dict[Any, int] = {}
 
     @property
@@ -75,7 +75,8 @@ class Packer:
         found["by_logits"] = shape[0] == "L"
         for role in native.weights:
             use = use_of(native, role)
-            found[role] = self._matrices[use.name, use.gated] if use.is_matrix else self._vector(use.name, use.gated)
+            scale = native.norm_scale if role.startswith("weight") else 1.0
+            found[role] = self._matrices[use.name, use.gated] if use.is_matrix else self._vector(use.name, use.gated, scale)
         if native.inv_freq is not None:
             found["rope_table"] = self._rope_table(native.inv_freq)
         return found | native.fields
@@ -85,11 +86,12 @@ class Packer:
             self._rope_tables[inv_freq] = self._model.add_rope_table(np.asarray(inv_freq[0], dtype=np.float32), inv_freq[1])
         return self._rope_tables[inv_freq]
 
-    def _vector(self, name: str, gated: bool) -> int:
-        if (name, gated) not in self._vectors:
-            values = self._weights[name].numbers(np.float32)
-            self._vectors[name, gated] = self._model.add_vector(spread_bias(values, gated))
-        return self._vectors[name, gated]
+    def _vector(self, name: str, gated: bool, scale: float) -> int:
+        key = name, gated, scale
+        if key not in self._vectors:
+            values = self._weights[name].numbers(np.float32) * np.float32(scale)
+            self._vectors[key] = self._model.add_vector(spread_bias(values, gated))
+        return self._vectors[key]
 
     def _take(self, number: int, place: list[int], piece: Array | Codes, start: int, stop: int) -> None:
         if not isinstance(piece, Codes):

@@ -299,7 +299,7 @@ def _gather(run: Step, op: Op, inputs: list[Array], weights: list[Array]) -> Arr
 
 KERNELS: dict[str, Kernel] = {
     "embed": _embed,
-    "rms_norm": lambda run, op, x, w: kernels.rms_norm(run.xp, x[0], w[0], op.attrs["eps"], op.attrs["offset"]),
+    "rms_norm": lambda run, op, x, w: kernels.rms_norm(run.xp, x[0], w[0], op.attrs),
     "linear": _linear,
     "split_heads": _split_heads,
     "rope": _rope,

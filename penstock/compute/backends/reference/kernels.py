@@ -5,7 +5,7 @@ matrix products are done in blocks of one number of rows, so that every product 
 and that number is one for which the library's kernels give a row the same bits wherever it stands in its block.
 """
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,11 +67,11 @@ def to_int8(xp: Any, x: Array) -> Array:
     return xp.astype(xp.round(wide * inverse) * xp.maximum(top / most, least), x.dtype)
 
 
-def rms_norm(xp: Any, x: Array, weight: Array, eps: float, offset: float) -> Array:
+def rms_norm(xp: Any, x: Array, weight: Array, attrs: Mapping[str, Any]) -> Array:
     """Zhang and Sennrich 2019, arXiv:1910.07467; computed in float32."""
     wide = xp.astype(x, xp.float32)
-    scale = 1.0 / xp.sqrt(xp.mean(wide * wide, axis=-1, keepdims=True) + eps)
-    return xp.astype(wide * scale * (xp.astype(weight, xp.float32) + offset), x.dtype)
+    root = 1.0 / xp.sqrt(xp.mean(wide * wide, axis=-1, keepdims=True) + attrs["eps"])
+    return xp.astype(wide * root * (xp.astype(weight, xp.float32) + attrs["offset"]) * attrs["scale"], x.dtype)
 
 
 def rope(xp: Any, x: Array, positions: Array, inv_freq: Array, scale: float) -> Array:

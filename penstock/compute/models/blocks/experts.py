@@ -24,8 +24,11 @@ def append(draft: Draft, x: str, i: int, experts: ExpertsSpec) -> str:
     fed = draft.op("moe_experts", (x, *_route(draft, x, i, experts)), at + "fed", weights, activation=spec.activation)
     if not experts.shared_size:
         return fed
-    shared = mlp.Block(i, at + "shared_", experts.shared_size, names.shared_gate_up, names.shared_down)
-    return draft.op("add", (fed, mlp.append(draft, x, shared)), at + "fed_by_all")
+    shared = mlp.append(draft, x, mlp.Block(i, at + "shared_", experts.shared_size, names.shared_gate_up, names.shared_down))
+    if experts.shared_gate:
+        gate = draft.weight(at + "shared_gate", (1, hidden), fill(names.shared_gate, i))
+        shared = draft.op("gate_rows", (x, shared), at + "shared_gated", (gate,))
+    return draft.op("add", (fed, shared), at + "fed_by_all")
 
 
 def _biases(draft: Draft, i: int, experts: ExpertsSpec) -> tuple[str, ...]:

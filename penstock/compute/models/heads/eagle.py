@@ -25,7 +25,7 @@ def build(spec: ModelSpec, names: TensorNames) -> Program:
     embedded = draft.op("embed", ("tokens",), "embedded", (table,), scale=spec.embedding_scale)
     parts = tuple(_projected(draft, x, role) for x, role in ((embedded, "token"), (states, "state")))
     x = decoder.append_layer(draft, draft.op("add", parts, "joined"), 0, 0, spec.max_position)
-    hidden = draft.norm(x, "hidden", draft.weight("norm", (width,), (PREFIX + "norm.weight",)))
+    hidden = draft.norm(x, "hidden", draft.weight("norm", (width,), (PREFIX + "norm.weight",)), spec.logit_scale)
     return draft.finish({"hidden": hidden, "logits": lm_head.append(draft, hidden)})
 
 

@@ -46,4 +46,4 @@ def _block(draft: Draft, states: str, token: str, i: int) -> str:
     both = draft.op("add", (parts[0], parts[1]), f"{i}.gate_up")
     moved = draft.op("act_mul", (both,), f"{i}.moved", activation="silu")
     weight = draft.weight(f"{i}.norm", (width,), (f"{PREFIX}{i}.norm.weight",))
-    return draft.norm(draft.op("add", (states, moved), f"{i}.added"), f"{i}.hidden", weight)
+    return draft.norm(draft.op("add", (states, moved), f"{i}.added"), f"{i}.hidden", weight, draft.spec.logit_scale)

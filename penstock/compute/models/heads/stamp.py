@@ -11,8 +11,10 @@ from penstock.core.modelspec import GatingSpec, ModelSpec
 # Keys of a file's metadata. `MODEL` is for people; a file may lack it.
 KIND, TARGET, SHAPE, MODEL = "penstock.kind", "penstock.target", "penstock.shape", "penstock.model"
 # Facts that the first stamps did not know, with what says that a model has none of it: such a model's stamp is what it was.
-LATER: Mapping[str, Any] = {"latent": None, "shared_size": 0, "gating": asdict(GatingSpec()), "projection_bias": False,
-                            "router_bias": False, "sinks": False}
+LATER: Mapping[str, Any] = {
+    "latent": None, "shared_size": 0, "shared_gate": False, "gating": asdict(GatingSpec()), "projection_bias": False, "router_bias": False,
+    "sinks": False, "logit_scale": 1.0, "qk_norm_last": False, "whole_qk_norm": False, "pre_norms": True,
+}
 
 
 def fingerprint(spec: ModelSpec) -> str:

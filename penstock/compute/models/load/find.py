@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from penstock.compute.models.load.contract import Checkpoint
-from penstock.compute.program import Program, WeightSpec
+from penstock.compute.program import Pairs, Program, WeightSpec
 from penstock.core.errors import ModelError
 
 RECOMPUTED = re.compile(r"rotary_emb\.inv_freq$|\.masked_bias$|\.attn\.bias$")  # what older checkpoints keep and nobody needs
@@ -16,12 +16,13 @@ log = logging.getLogger("penstock.models")
 @dataclass(frozen=True, slots=True)
 class Part:
     """A tensor of the checkpoint: so many rows of a weight, those of stacked matrices one after another. A vector's values are its rows.
-    See `WeightSpec` for the two ways in which the tensor may have them in another order."""
+    See `WeightSpec` for the ways in which the tensor may have them in another order."""
 
     tensor: str
     rows: int
     turned: bool = False
     alternates: bool = False
+    pairs: Pairs | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class Finder:
     def place(self, weight: WeightSpec) -> Placed:
         """Raises ModelError when a tensor is missing or misshapen."""
         fused = self._find(weight.fused) if weight.fused else None
-        if fused is not None:
+        if fused is not None and (weight.fused != weight.turned or self._checkpoint.shape(fused) == weight.shape):
             return Placed((replace(self._part(fused, weight.shape), alternates=weight.alternates),))
         turned = self._find(weight.turned) if weight.turned else None
         if turned is not None:
@@ -75,11 +76,12 @@ class Finder:
             tensors = weight.fallback
             found = [self._find(name) for name in tensors]
         rows = (shape[0],) if len(tensors) == 1 else weight.parts
-        parts = []
+        parts: list[Part] = []
         for name, actual, count in zip(tensors, found, rows, strict=True):
             if actual is None:
                 raise ModelError(f"{self._checkpoint.spelled(name)} is missing from {self._checkpoint.where}")
-            parts.append(self._part(actual, (count, *shape[1:])))
+            pairs = weight.pairs if weight.pairs is not None and len(parts) < weight.pairs.parts else None
+            parts.append(replace(self._part(actual, (count, *shape[1:])), pairs=pairs))
         return parts
 
     def _part(self, name: str, expected: tuple[int, ...]) -> Part:

@@ -18,10 +18,8 @@ LAYER_NAMES = {  # within a layer: GGUF's name -> config.json's families'
     "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
     "ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
 }
-GEMMA_NORMS = {
-    "ffn_norm": "pre_feedforward_layernorm",
-    "post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm",
-}
+POST_NORMS = {"post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
+GEMMA_NORMS = {"ffn_norm": "pre_feedforward_layernorm", **POST_NORMS}
 SINKS = "self_attn.sinks"  # a tensor that has no `.weight` behind its name
 MIXTURE = {"ffn_gate_inp": "mlp.gate"} | {f"ffn_{part}_exps": f"mlp.experts.{{e}}.{part}_proj" for part in ("gate", "up", "down")}
 GPT_OSS = {
@@ -93,6 +91,41 @@ def _qwen3_moe(keys: Keys, tensors: Tensors) -> Config:
     }
 
 
+def _granite(keys: Keys, tensors: Tensors) -> Config:
+    """What logits are divided by is called their scale; 0 stands for none."""
+    if not keys.raw("rope.scaling.finetuned", True):
+        raise keys.wrong("rope.scaling.finetuned", "true: without it no layer has positions in this architecture")
+    if keys.raw("deepstack_mapping", None) is not None:
+        raise keys.wrong("deepstack_mapping", "left out: images are not read")
+    scales = {"attention.scale": "attention_multiplier", "embedding_scale": "embedding_multiplier",
+              "residual_scale": "residual_multiplier", "logit_scale": "logits_scaling"}
+    head_dim = keys.whole("attention.key_length", keys.whole("embedding_length") // keys.same("attention.head_count"))
+    found = {field: keys.number(key, 0.0) or (head_dim**-0.5 if key == "attention.scale" else 1.0) for key, field in scales.items()}
+    if keys.whole("expert_count", 0, least=0):
+        return {"architectures": ["GraniteMoeForCausalLM"], **_mixture(keys, tensors), **found}
+    return {"architectures": ["GraniteForCausalLM"], "mlp_bias": "blk.0.ffn_gate.bias" in tensors, **found}
+
+
+def _olmoe(keys: Keys, tensors: Tensors) -> Config:
+    return {"architectures": ["OlmoeForCausalLM"], **_mixture(keys, tensors), "norm_topk_prob": keys.raw("expert_weights_norm", False)}
+
+
+def _mixture(keys: Keys, tensors: Tensors) -> Config:
+    experts = keys.whole("expert_count")
+    check_experts(keys, tensors, experts)
+    return {"num_local_experts": experts, "num_experts_per_tok": keys.whole("expert_used_count")}
+
+
+def _olmo2(keys: Keys, tensors: Tensors) -> Config:
+    """OLMo 3, too, which is told by its window: there every fourth layer sees all, and what is scaled is these layers' rope."""
+    window, theta = keys.whole("attention.sliding_window", 0, least=0), keys.number("rope.freq_base", 10000.0, above=1)
+    if not window:
+        return {"architectures": ["Olmo2ForCausalLM"]}
+    if keys.number("rope.freq_base_swa", theta) != theta:
+        raise keys.wrong("rope.freq_base_swa", f"{theta:g}, as rope.freq_base")
+    return {"architectures": ["Olmo3ForCausalLM"], "sliding_window": window, "layer_types": _layer_types(keys, window, pattern=4)}
+
+
 def _gpt_oss(keys: Keys, tensors: Tensors) -> Config:
     """What a file does not say: the gate's constants, and that YaRN's corrections are not whole numbers."""
     experts = keys.whole("expert_count")
@@ -137,17 +170,22 @@ def _gemma(keys: Keys, pattern: int, largest: int) -> Config:
     `largest` layers, 27B, where it is by the hidden size over the heads."""
     layers, window = keys.whole("block_count"), keys.whole("attention.sliding_window", 0, least=0)
     heads, hidden = keys.same("attention.head_count"), keys.whole("embedding_length")
+    return {
+        "hidden_activation": "gelu_pytorch_tanh", "sliding_window": window or None, "layer_types": _layer_types(keys, window, pattern),
+        "query_pre_attn_scalar": hidden // heads if layers == largest else keys.whole("attention.key_length", hidden // heads),
+    }
+
+
+def _layer_types(keys: Keys, window: int, pattern: int) -> list[str]:
+    """Every `pattern`-th layer sees all, unless the file says otherwise."""
+    layers = keys.whole("block_count")
     flags = keys.raw("attention.sliding_window_pattern", pattern)
     if isinstance(flags, int):
         every = keys.whole("attention.sliding_window_pattern", pattern)
         flags = [(i + 1) % every != 0 for i in range(layers)]
     elif not isinstance(flags, np.ndarray) or len(flags) < layers:
         raise keys.wrong("attention.sliding_window_pattern", f"a number, or a flag for each of {layers} layers")
-    return {
-        "hidden_activation": "gelu_pytorch_tanh", "sliding_window": window or None,
-        "layer_types": [hf.SLIDING if window and flag else hf.FULL for flag in list(flags)[:layers]],
-        "query_pre_attn_scalar": hidden // heads if layers == largest else keys.whole("attention.key_length", hidden // heads),
-    }
+    return [hf.SLIDING if window and flag else hf.FULL for flag in list(flags)[:layers]]
 
 
 def _phi3(keys: Keys, tensors: Tensors) -> Config:
@@ -171,5 +209,9 @@ ARCHITECTURES: dict[str, Architecture] = {
     "gemma3": Architecture(_gemma3, {**LAYER_NAMES, **GEMMA_NORMS}, norms_plus_one=True),
     "phi3": Architecture(_phi3, {**LAYER_NAMES, "attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"}),
     "gpt-oss": Architecture(_gpt_oss, {**LAYER_NAMES, **MIXTURE, **GPT_OSS}),
+    "granite": Architecture(_granite, LAYER_NAMES, paired=True),
+    "granitemoe": Architecture(_granite, {**LAYER_NAMES, **MIXTURE, "ffn_gate_inp": "block_sparse_moe.router.layer"}, paired=True),
+    "olmoe": Architecture(_olmoe, {**LAYER_NAMES, **MIXTURE}),
+    "olmo2": Architecture(_olmo2, {**LAYER_NAMES, **POST_NORMS}),
     "smollm3": Architecture(_plain("SmolLM3ForCausalLM"), LAYER_NAMES, paired=True),
 }

@@ -1,4 +1,5 @@
-"""Tensors of stacked matrices whose rows stand in another order than a program's: turned, or of two parts in turn. And their biases."""
+"""Tensors whose rows stand in another order than a program's: of stacked matrices, turned or of two parts in turn, with their biases; of
+heads, in rope's pairs."""
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -6,14 +7,20 @@ import numpy as np
 
 from penstock.compute.models.load.contract import Checkpoint
 from penstock.compute.models.load.find import Part
-from penstock.compute.program import WeightSpec
+from penstock.compute.program import Pairs, WeightSpec
 from penstock.compute.quant.codes import Codes, stacked
 
 Array = Any
+HEADS_ROWS = 512  # of heads that are handed over at once
 
 
 def in_order(checkpoint: Checkpoint, part: Part, spec: WeightSpec) -> Iterator[Array | Codes]:
-    """The program's rows, one matrix at a time."""
+    """The program's rows, one matrix at a time; those of heads a few heads at a time."""
+    if part.pairs is not None:
+        heads = max(1, HEADS_ROWS // part.pairs.head_dim)
+        for start in range(0, part.rows, heads * part.pairs.head_dim):
+            yield halved(checkpoint.rows(part.tensor, start, min(part.rows, start + heads * part.pairs.head_dim)), part.pairs)
+        return
     count, rows_each, inner = spec.shape
     step = inner if part.turned else rows_each
     for start in range(0, count * step, step):
@@ -21,6 +28,18 @@ def in_order(checkpoint: Checkpoint, part: Part, spec: WeightSpec) -> Iterator[A
         if part.turned:
             matrix = matrix.T
         yield one_after_another(matrix) if part.alternates else matrix
+
+
+def ordered_vector(checkpoint: Checkpoint, part: Part) -> Array:
+    values = checkpoint.tensor(part.tensor)
+    return values if part.pairs is None else halved(values, part.pairs)
+
+
+def halved(rows: Array, pairs: Pairs) -> Array:
+    """Rows (or values) of whole heads, of each head's rotated ones the first of every pair before the second of all."""
+    turned = np.arange(pairs.rotated).reshape(-1, 2).T.reshape(-1)
+    order = np.concatenate([turned, np.arange(pairs.rotated, pairs.head_dim)])
+    return rows[(np.arange(0, len(rows), pairs.head_dim)[:, None] + order).reshape(-1)]
 
 
 def biases(checkpoint: Checkpoint, parts: Sequence[Part], spec: WeightSpec) -> Array:

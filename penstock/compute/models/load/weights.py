@@ -10,7 +10,7 @@ import numpy as np
 from penstock.compute.models.load.checkpoint import open_checkpoint
 from penstock.compute.models.load.contract import Checkpoint
 from penstock.compute.models.load.find import Finder, Placed
-from penstock.compute.models.load.ordered import biases, in_order
+from penstock.compute.models.load.ordered import biases, in_order, ordered_vector
 from penstock.compute.models.quantized import planned_codings, quantization_of, refuse_quantized
 from penstock.compute.program import Program, WeightSpec
 from penstock.compute.quant import microscaled
@@ -170,7 +170,7 @@ class Weights(Mapping[str, Weight]):
         return len(self._program.weights)
 
     def _vector(self, spec: WeightSpec) -> Iterator[Array]:
-        parts: list[Any] = [self._formed(spec, self._checkpoint.tensor(part.tensor)) for part in self._placed[spec.name].parts]
+        parts: list[Any] = [self._formed(spec, ordered_vector(self._checkpoint, part)) for part in self._placed[spec.name].parts]
         yield np.concatenate([part.astype(np.float32) for part in parts])[None]
         del parts
         self._took(spec, 1)
@@ -181,7 +181,7 @@ class Weights(Mapping[str, Weight]):
             yield self._formed(spec, biases(self._checkpoint, placed.parts, spec))
             return self._took(spec, spec.shape[0])
         for part in placed.parts:
-            if part.turned or part.alternates:
+            if part.turned or part.alternates or part.pairs is not None:
                 for rows in in_order(self._checkpoint, part, spec):
                     yield self._formed(spec, rows)
                     self._took(spec, rows.shape[0])

@@ -112,6 +112,40 @@ PUBLISHED: dict[str, tuple[int, Config]] = {
         "architectures": ["SmolLM3ForCausalLM"], "hidden_size": 2048, "intermediate_size": 11008, "num_attention_heads": 16,
         "num_hidden_layers": 36, "num_key_value_heads": 4, "vocab_size": 128256, "no_rope_layer_interval": 4, "rope_theta": 5000000.0,
         "max_position_embeddings": 65536, "sliding_window": None, "use_sliding_window": False, "mlp_bias": False}),
+    "Granite-3.1-8B": (8_170_848_256, {
+        "architectures": ["GraniteForCausalLM"], "attention_bias": False, "attention_multiplier": 0.0078125, "embedding_multiplier": 12.0,
+        "hidden_act": "silu", "hidden_size": 4096, "intermediate_size": 12800, "logits_scaling": 16.0, "max_position_embeddings": 131072,
+        "mlp_bias": False, "num_attention_heads": 32, "num_hidden_layers": 40, "num_key_value_heads": 8, "residual_multiplier": 0.22,
+        "rms_norm_eps": 1e-5, "rope_scaling": None, "rope_theta": 10000000.0, "tie_word_embeddings": True, "vocab_size": 49155}),
+    "OLMo-2-7B": (7_298_617_344, {
+        "architectures": ["Olmo2ForCausalLM"], "attention_bias": False, "hidden_act": "silu", "hidden_size": 4096,
+        "intermediate_size": 11008, "max_position_embeddings": 4096, "num_attention_heads": 32, "num_hidden_layers": 32,
+        "num_key_value_heads": 32, "rms_norm_eps": 1e-6, "rope_theta": 500000, "tie_word_embeddings": False, "vocab_size": 100352}),
+    "GLM-4-9B-0414": (9_400_279_040, {
+        "architectures": ["Glm4ForCausalLM"], "attention_bias": True, "head_dim": 128, "hidden_act": "silu", "hidden_size": 4096,
+        "intermediate_size": 13696, "max_position_embeddings": 32768, "num_attention_heads": 32, "num_hidden_layers": 40,
+        "num_key_value_heads": 2, "partial_rotary_factor": 0.5, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "vocab_size": 151552}),
+    "EXAONE-4.0-32B": (32_003_216_384, {
+        "architectures": ["Exaone4ForCausalLM"], "head_dim": 128, "hidden_act": "silu", "hidden_size": 5120, "intermediate_size": 27392,
+        "layer_types": (["sliding_attention"] * 3 + ["full_attention"]) * 16, "max_position_embeddings": 131072,
+        "num_attention_heads": 40, "num_hidden_layers": 64, "num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 1000000,
+        "rope_scaling": {"factor": 16.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 8192,
+                         "rope_type": "llama3"},
+        "sliding_window": 4096, "sliding_window_pattern": "LLLG", "tie_word_embeddings": False, "vocab_size": 102400}),
+    "ERNIE-4.5-0.3B": (360_748_032, {
+        "architectures": ["Ernie4_5ForCausalLM"], "head_dim": 128, "hidden_act": "silu", "hidden_size": 1024, "intermediate_size": 3072,
+        "max_position_embeddings": 131072, "num_attention_heads": 16, "num_hidden_layers": 18, "num_key_value_heads": 2,
+        "rms_norm_eps": 1e-5, "rope_theta": 500000, "tie_word_embeddings": True, "use_bias": False, "vocab_size": 103424}),
+    "OLMoE-1B-7B": (6_919_161_856, {
+        "architectures": ["OlmoeForCausalLM"], "attention_bias": False, "clip_qkv": None, "hidden_act": "silu", "hidden_size": 2048,
+        "intermediate_size": 1024, "max_position_embeddings": 4096, "norm_topk_prob": False, "num_attention_heads": 16,
+        "num_experts": 64, "num_experts_per_tok": 8, "num_hidden_layers": 16, "num_key_value_heads": 16, "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0, "router_aux_loss_coef": 0.01, "tie_word_embeddings": False, "vocab_size": 50304}),
+    "Granite-3.1-3B-A800M": (3_298_793_472, {
+        "architectures": ["GraniteMoeForCausalLM"], "attention_multiplier": 0.015625, "embedding_multiplier": 12.0, "hidden_act": "silu",
+        "hidden_size": 1536, "intermediate_size": 512, "logits_scaling": 6.0, "max_position_embeddings": 131072,
+        "num_attention_heads": 24, "num_experts_per_tok": 8, "num_hidden_layers": 32, "num_key_value_heads": 8, "num_local_experts": 40,
+        "residual_multiplier": 0.22, "rms_norm_eps": 1e-6, "rope_theta": 10000000.0, "tie_word_embeddings": True, "vocab_size": 49155}),
     "Mixtral-8x7B": (46_702_792_704, {
         "architectures": ["MixtralForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
         "num_hidden_layers": 32, "num_key_value_heads": 8, "vocab_size": 32000, "sliding_window": None, "num_local_experts": 8,
@@ -162,6 +196,8 @@ def test_layers_of_the_others() -> None:
     assert {layer.window for layer in spec_of("Phi-3-mini-4k").layers} == {2047}
     assert {layer.window for layer in spec_of("Qwen2.5-7B").layers} == {None}
     assert [layer.rope is None for layer in spec_of("SmolLM3-3B").layers[:5]] == [False, False, False, True, False]
+    exaone = spec_of("EXAONE-4.0-32B").layers[:5]
+    assert [(layer.window, layer.rope is None) for layer in exaone] == [(4096, False)] * 3 + [(None, True), (4096, False)]
     assert [layer.window for layer in spec_of("gpt-oss-120b").layers] == [128, None] * 18
 
 

@@ -71,10 +71,12 @@ def random_spec(rng: random.Random) -> ModelSpec:
     def flag() -> bool:
         return rng.random() < 0.5
 
+    normed = rng.randrange(3)
     return ModelSpec(
         vocab_size=50, hidden_size=32, num_heads=4, num_kv_heads=2, head_dim=16, intermediate_size=48,
         layers=(kinds[0], *rng.choices(kinds, k=3)), max_position=64, norm_offset=rng.choice([0.0, 1.0]), qkv_bias=flag(),
-        output_bias=flag(), mlp_bias=flag(), qk_norm=flag(), post_norms=flag(), tied_embeddings=flag(),
+        output_bias=flag(), mlp_bias=flag(), qk_norm=normed == 1, whole_qk_norm=normed == 2, pre_norms=flag(), post_norms=flag(),
+        tied_embeddings=flag(),
         attention_softcap=rng.choice([None, 30.0]), logit_softcap=rng.choice([None, 20.0]))
 
 

@@ -23,7 +23,8 @@ KINDS = {
     "LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "MixtralForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2",
     "Qwen3ForCausalLM": "qwen3", "Qwen3MoeForCausalLM": "qwen3moe", "GemmaForCausalLM": "gemma",
     "Gemma2ForCausalLM": "gemma2", "Gemma3ForCausalLM": "gemma3", "Phi3ForCausalLM": "phi3", "SmolLM3ForCausalLM": "smollm3",
-    "GptOssForCausalLM": "gpt-oss",
+    "GptOssForCausalLM": "gpt-oss", "GraniteForCausalLM": "granite", "Olmo2ForCausalLM": "olmo2", "Olmo3ForCausalLM": "olmo2",
+    "OlmoeForCausalLM": "olmoe", "GraniteMoeForCausalLM": "granitemoe",
 }
 EXPERT = re.compile(r"(.*experts)\.(\d+)\.(.*)")
 EXPERTS = {"gate_proj": "ffn_gate_exps", "up_proj": "ffn_up_exps", "down_proj": "ffn_down_exps",
@@ -90,6 +91,8 @@ def write_config(writer: gguf.GGUFWriter, config: Config) -> None:
         ("sliding_window", writer.add_sliding_window), ("num_local_experts", writer.add_expert_count),
         ("num_experts", writer.add_expert_count), ("num_experts_per_tok", writer.add_expert_used_count),
         ("moe_intermediate_size", writer.add_expert_feed_forward_length), ("rope_local_base_freq", writer.add_rope_freq_base_swa),
+        ("embedding_multiplier", writer.add_embedding_scale), ("residual_multiplier", writer.add_residual_scale),
+        ("attention_multiplier", writer.add_attention_scale), ("logits_scaling", writer.add_logit_scale),
         ("attn_logit_softcapping", writer.add_attn_logit_softcapping), ("final_logit_softcapping", writer.add_final_logit_softcapping),
     ):
         if config.get(ours) is not None:
@@ -104,7 +107,7 @@ def converted(config: Config, tensors: Mapping[str, np.ndarray]) -> dict[str, np
     found: dict[str, Any] = {}
     for name, values in tensors.items():
         for role, heads in (("q_proj", "num_attention_heads"), ("k_proj", "num_key_value_heads")):
-            if kind in ("llama", "smollm3") and f".{role}." in name:
+            if kind in ("llama", "smollm3", "granite", "granitemoe") and f".{role}." in name:
                 values = paired(values, config[heads])
         if kind.startswith("gemma") and name.endswith("norm.weight"):
             values = values + np.float32(1)

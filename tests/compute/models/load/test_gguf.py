@@ -55,10 +55,17 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "phi3": {"architectures": ["Phi3ForCausalLM"], "sliding_window": 16, "head_dim": 16},
     "gpt-oss": {"architectures": ["GptOssForCausalLM"], "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 16,
                 "moe_intermediate_size": 96, "rope_parameters": None},
+    "granite": {"architectures": ["GraniteForCausalLM"], "embedding_multiplier": 12.0, "residual_multiplier": 0.22, "logits_scaling": 8.0,
+                "attention_multiplier": 0.0078125, "tie_word_embeddings": True},
+    "olmo2": {"architectures": ["Olmo2ForCausalLM"]},
+    "olmo3": {"architectures": ["Olmo3ForCausalLM"], "sliding_window": 16, "num_hidden_layers": 5},
+    "granite-moe": {"architectures": ["GraniteMoeForCausalLM"], "num_local_experts": 4, "num_experts_per_tok": 2, "logits_scaling": 6.0,
+                    "attention_multiplier": 0.015625},
+    "olmoe": {"architectures": ["OlmoeForCausalLM"], "num_experts": 4, "num_experts_per_tok": 2},
     "smollm3": {"architectures": ["SmolLM3ForCausalLM"], "num_hidden_layers": 5},
 }
 
-ROUTERS = (".mlp.gate.weight", ".block_sparse_moe.gate.weight", ".mlp.router.weight")
+ROUTERS = (".mlp.gate.weight", ".block_sparse_moe.gate.weight", ".mlp.router.weight", ".router.layer.weight")
 
 
 def config_of(name: str, **changes: Any) -> dict[str, Any]:

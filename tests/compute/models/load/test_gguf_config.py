@@ -21,6 +21,7 @@ QWEN3 = {**SIZE, "architectures": ["Qwen3ForCausalLM"]}
 MOE = {**SIZE, "architectures": ["Qwen3MoeForCausalLM"], "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 GEMMA2 = {**SIZE, "architectures": ["Gemma2ForCausalLM"], "tie_word_embeddings": True, "sliding_window": 16}
 GEMMA3 = {**GEMMA2, "architectures": ["Gemma3ForCausalLM"]}
+GRANITE = {**SIZE, "architectures": ["GraniteForCausalLM"]}
 PHI3 = {**SIZE, "architectures": ["Phi3ForCausalLM"], "head_dim": 16}
 Keys = dict[str, tuple[Type, Any] | None]  # None: the key is left out
 
@@ -132,6 +133,32 @@ def test_the_largest_gemma_scales_scores_otherwise(tmp_path: Path, config: dict[
 def test_gemma_3s_windows(tmp_path: Path, keys: Keys, sliding: list[bool]) -> None:
     checkpoint = GgufCheckpoint(write(tmp_path / "x.gguf", GEMMA3, keys))
     assert [layer.window for layer in spec(checkpoint.config).layers] == [16 if each else None for each in sliding]
+
+
+def test_granite_by_default_and_what_is_refused(tmp_path: Path) -> None:
+    """Without factors they are one, but for that of scores."""
+    assert spec(GgufCheckpoint(write(tmp_path / "x.gguf", GRANITE)).config) == spec(GRANITE, attention_multiplier=32**-0.5)
+    refused: Keys = {"rope.scaling.finetuned": (Type.BOOL, False), "deepstack_mapping": (Type.ARRAY, [0, 1])}
+    for key, value in refused.items():
+        with pytest.raises(ModelError, match=rf"granite.{key} .*, but it must be"):
+            GgufCheckpoint(write(tmp_path / f"{key}.gguf", GRANITE, {key: value}))
+
+
+def test_olmo_3s_layers_have_one_base(tmp_path: Path) -> None:
+    config = {**SIZE, "architectures": ["Olmo3ForCausalLM"], "sliding_window": 16}
+    same: Keys = {"rope.freq_base_swa": number(config["rope_theta"])}
+    assert spec(GgufCheckpoint(write(tmp_path / "x.gguf", config, same)).config) == spec(config)
+    with pytest.raises(ModelError, match=r"olmo2.rope.freq_base_swa .*, but it must be 10000, as rope.freq_base"):
+        GgufCheckpoint(write(tmp_path / "y.gguf", config, {"rope.freq_base_swa": number(500.0)}))
+
+
+@pytest.mark.parametrize("said", [None, False, True])
+def test_whether_olmoes_expert_weights_sum_to_one(tmp_path: Path, said: bool | None) -> None:
+    """Not, unless the file says so."""
+    config = {**SIZE, "architectures": ["OlmoeForCausalLM"], "num_experts": 4, "num_experts_per_tok": 2}
+    keys: Keys = {} if said is None else {"expert_weights_norm": (Type.BOOL, said)}
+    found = spec(GgufCheckpoint(write(tmp_path / "x.gguf", config, keys)).config)
+    assert found == spec(config, norm_topk_prob=bool(said)) and found.layers[0].experts.renormalize is bool(said)
 
 
 def test_lists_with_the_same_number_for_each_layer(tmp_path: Path) -> None:
