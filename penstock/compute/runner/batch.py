@@ -1,6 +1,7 @@
 """Turns a StepPlan into the flat arrays that a backend takes, and notes which of its outputs are needed for what."""
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,6 @@ from penstock.compute.runner.cached_seq import CachedSeq
 from penstock.core.drafting import depths
 from penstock.core.types import PlannedSeq, StepPlan
 from penstock.core.work import StepWork
-
-MAX_LOOP_TOKENS = 24  # of a sequence in a step, up to which a loop computes their slots faster than numpy does
 
 
 @dataclass(slots=True)
@@ -104,6 +103,16 @@ def moves_of(planned: PlannedSeq, rows: Sequence[int], table: Array, block_size:
     return [(slot(last + row), slot(last + i)) for i, row in enumerate(rows) if row != i]
 
 
+def slot_runs(block_ids: Sequence[int], start: int, end: int, block_size: int) -> Iterator[range]:
+    """The slots of a sequence's tokens, block by block."""
+    while start < end:
+        within = start % block_size
+        size = min(block_size - within, end - start)
+        first = block_ids[start // block_size] * block_size + within
+        yield range(first, first + size)
+        start += size
+
+
 def assemble(plan: StepPlan, cached: Sequence[CachedSeq], block_size: int, moves: Sequence[tuple[int, int]] = (),
              buffers: tuple[str, ...] = ()) -> Assembled:
     """`cached`: one for each planned sequence. `moves`: slots to move for the drafts that the last step accepted. `buffers`: outputs that
@@ -127,15 +136,7 @@ def assemble(plan: StepPlan, cached: Sequence[CachedSeq], block_size: int, moves
             slots.append(block_ids[start // block_size] * block_size + start % block_size)
             positions.append(start)
         else:
-            within = start % block_size
-            if within + count <= block_size:
-                first_slot = block_ids[start // block_size] * block_size + within
-                slots += range(first_slot, first_slot + count)
-            elif count <= MAX_LOOP_TOKENS:
-                slots += [block_ids[at // block_size] * block_size + at % block_size for at in range(start, start + count)]
-            else:
-                at = np.arange(start, start + count, dtype=np.int64)
-                slots += (seq.table[at // block_size] * block_size + at % block_size).tolist()
+            slots += chain.from_iterable(slot_runs(block_ids, start, start + count, block_size))
             if planned.draft_parents is None:
                 positions += range(start, start + count)
             else:

@@ -1,6 +1,6 @@
 """Sequences in the order in which they should be served."""
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from penstock.core.types import Seq
@@ -62,7 +62,7 @@ class Queue:
         """Those of them, which come as iterating has them, the first to be served first; the others are not looked at."""
         if self._order.costs is None or now == self._sorted_s or not seqs:
             return seqs
-        entries = sorted([(self._key(seq, now), seq.seq_id, seq) for seq in seqs])
+        entries = self._sorted(seqs, now)
         self._newer = {seq_id: key for key, seq_id, _ in entries}
         return [seq for _, _, seq in entries]
 
@@ -77,10 +77,13 @@ class Queue:
     def _key(self, seq: Seq, now: float) -> Key:
         return self._order.key(claim_of(seq, self._order.costs), now)
 
+    def _sorted(self, seqs: Iterable[Seq], now: float) -> list[Entry]:
+        key, costs = self._order.key, self._order.costs
+        return sorted([(key(claim_of(seq, costs), now), seq.seq_id, seq) for seq in seqs])
+
     def _sort(self, now: float) -> None:
         if self._order.costs is not None and now != self._sorted_s:
             self._sorted_s = now
-            key, costs = self._order.key, self._order.costs
-            self._entries = sorted([(key(claim_of(seq, costs), now), seq.seq_id, seq) for _, _, seq in self._entries])
+            self._entries = self._sorted(self, now)
             self._keys = {seq_id: key for key, seq_id, _ in self._entries}
             self._newer.clear()

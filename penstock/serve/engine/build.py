@@ -387,7 +387,7 @@ def parsers(server: ServerConfig, template: ChatTemplate | None = None) -> tuple
 
 
 def reasoning_parser(server: ServerConfig, template: ChatTemplate | None) -> type[Any] | None:
-    """The second of these."""
+    """The parser of reasoning alone, which needs no call to be written. Raises UsageError for an unknown name."""
     return _parser(reasoning.TABLE, server.reasoning_parser, template, suiting)
 
 

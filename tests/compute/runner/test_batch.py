@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from penstock.compute.runner.batch import MAX_LOOP_TOKENS, ExtraOutputs, assemble, prompt_rows
+from penstock.compute.runner.batch import ExtraOutputs, assemble, prompt_rows
 from penstock.compute.runner.cached_seq import CachedSeq
 from penstock.core.types import PlannedSeq, SamplingParams, SeqInfo, SeqResult, StepPlan
 from penstock.core.work import StepWork
@@ -60,11 +60,12 @@ def test_rows_that_are_followed_by_a_prompt_token(start: int, count: int, num_pr
     assert len(prompt_rows(planned(start, (1,) * count))) == num_prompt
 
 
-@pytest.mark.parametrize("count", [MAX_LOOP_TOKENS - 1, MAX_LOOP_TOKENS, MAX_LOOP_TOKENS + 1, 4 * MAX_LOOP_TOKENS])
-def test_slots_of_few_and_of_many_tokens(count: int) -> None:
+@pytest.mark.parametrize("start", [0, 1, 3])
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 8, 9, 100])
+def test_slots_of_few_and_of_many_tokens(start: int, count: int) -> None:
     blocks = tuple(range(40, 0, -1))
-    made = assemble(StepPlan(0, (planned(3, (1,) * count, blocks),)), [cached()], 4)
-    assert made.batch.slots.tolist() == [blocks[at // 4] * 4 + at % 4 for at in range(3, 3 + count)]
+    made = assemble(StepPlan(0, (planned(start, (1,) * count, blocks),)), [cached()], 4)
+    assert made.batch.slots.tolist() == [blocks[at // 4] * 4 + at % 4 for at in range(start, start + count)]
 
 
 def test_a_result_with_drafts_is_otherwise_the_same() -> None:

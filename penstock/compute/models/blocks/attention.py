@@ -72,10 +72,13 @@ def _heads(draft: Draft, roles: tuple[str, ...]) -> tuple[int, ...]:
 def _prepare(draft: Draft, x: str, norm: str, tensors: tuple[str, ...], i: int, max_len: int) -> str:
     """Norm and rotation of queries or keys [T, heads, head_dim], where the layer has them."""
     spec, rope = draft.spec, draft.spec.layers[i].rope
-    for last in (False, True):
-        if spec.qk_norm and last is spec.qk_norm_last:
-            x = draft.norm(x, x + "_normed", draft.weight(norm, (spec.head_dim,), tensors))
-        if rope is not None and not last:
-            inv_freq, scale = frequencies(rope, max_len)
-            x = draft.op("rope", (x, "positions"), x + "_rotated", inv_freq=inv_freq, scale=scale)
-    return x
+
+    def normed(x: str) -> str:
+        return draft.norm(x, x + "_normed", draft.weight(norm, (spec.head_dim,), tensors))
+
+    if spec.qk_norm and not spec.qk_norm_last:
+        x = normed(x)
+    if rope is not None:
+        inv_freq, scale = frequencies(rope, max_len)
+        x = draft.op("rope", (x, "positions"), x + "_rotated", inv_freq=inv_freq, scale=scale)
+    return normed(x) if spec.qk_norm and spec.qk_norm_last else x

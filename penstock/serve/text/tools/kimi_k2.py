@@ -1,4 +1,4 @@
-"""Kimi K2: DeepSeek's calls within tags of its own, each with an id, `functions.f:0<|tool_call_argument_begin|>{...}`."""
+"""Kimi K2: DeepSeek V3.1's calls within tags of its own, each with an id, `functions.f:0<|tool_call_argument_begin|>{...}`."""
 import re
 from collections.abc import Sequence
 from itertools import count
@@ -7,7 +7,7 @@ from typing import ClassVar
 from penstock.compute.decoding.grammar.syntax import literal
 from penstock.serve.text.calls import NewId, new_call_id
 from penstock.serve.text.markup import Openings
-from penstock.serve.text.tools.deepseek_v3 import DeepSeekV3Parser
+from penstock.serve.text.tools.deepseek_v31 import DeepSeekV31Parser
 from penstock.serve.text.tools.rules import Function, Wanted
 
 BEGIN, END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
@@ -15,7 +15,7 @@ CALL, SEPARATOR, CALL_END = "<|tool_call_begin|>", "<|tool_call_argument_begin|>
 NAMESPACE = "functions."
 
 
-class KimiK2Parser(DeepSeekV3Parser):
+class KimiK2Parser(DeepSeekV31Parser):
     """A call has the id that the model gives it, which its template shows again as the call's name. Where it gives none, or that of
     another call, the number is the next that is free."""
 
@@ -33,10 +33,6 @@ class KimiK2Parser(DeepSeekV3Parser):
     @classmethod
     def suits(cls, template: str) -> bool:
         return CALL in template and SEPARATOR in template
-
-    @classmethod
-    def between(cls) -> str:
-        return '""'
 
     @classmethod
     def written(cls, function: Function, wanted: Wanted) -> str:

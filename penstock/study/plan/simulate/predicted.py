@@ -47,8 +47,8 @@ class Predicted:
     def _found(self, planned: PlannedSeq) -> SeqResult:
         if not planned.samples:
             return SeqResult(planned.seq_id)
-        if self._lengths and self._lengths.get(planned.seq_id) == planned.num_output + 1:
-            return SeqResult(planned.seq_id, (END,))
+        if self._lengths and (said := self._said(planned, 1)) != GOES_ON:
+            return SeqResult(planned.seq_id, said)
         if (found := self._goes_on.get(planned.seq_id)) is None:
             found = self._goes_on[planned.seq_id] = SeqResult(planned.seq_id, GOES_ON)
         return found
