@@ -20,14 +20,15 @@ void check_tree(const Sequence& s, const std::int64_t* positions) {
       throw std::invalid_argument("row " + std::to_string(r) + " of a draft tree cannot follow row " + std::to_string(parent));
     const std::int64_t next = parent < 0 ? s.context - s.num_rows : positions[parent] + 1;
     if (positions[r] != next)
-      throw std::invalid_argument("row " + std::to_string(r) + " of a draft tree is at position " + std::to_string(positions[r]) + ", not " +
-                                  std::to_string(next));
+      throw std::invalid_argument("row " + std::to_string(r) + " of a draft tree is at position " + std::to_string(positions[r]) +
+                                  ", not " + std::to_string(next));
   }
 }
 
 void check_cached(const Sequence& s, const std::int64_t* positions, const BatchLimits& limits) {
   if (s.context < s.num_rows)
-    throw std::invalid_argument("a context of " + std::to_string(s.context) + " tokens is shorter than its " + std::to_string(s.num_rows) + " rows");
+    throw std::invalid_argument("a context of " + std::to_string(s.context) + " tokens is shorter than its " + std::to_string(s.num_rows) +
+                                " rows");
   const std::size_t needed = (std::size_t(s.context) + limits.block_size - 1) / limits.block_size;
   if (s.num_blocks < needed)
     throw std::invalid_argument("a context of " + std::to_string(s.context) + " tokens takes " + std::to_string(needed) + " blocks, not " +
@@ -49,7 +50,8 @@ void check(const Batch& b, const BatchLimits& limits) {
       throw std::invalid_argument("the rows of a sequence begin at " + std::to_string(s.first_row) + ", not " + std::to_string(next));
     next += s.num_rows;
   }
-  if (next != b.rows) throw std::invalid_argument("sequences have " + std::to_string(next) + " rows, and the step " + std::to_string(b.rows));
+  if (next != b.rows)
+    throw std::invalid_argument("sequences have " + std::to_string(next) + " rows, and the step " + std::to_string(b.rows));
   if (!limits.slots) return;
   for (int row = 0; row < b.rows; ++row) check_index("slot", b.slots[row], static_cast<std::int64_t>(*limits.slots));
   for (const Sequence& s : b.sequences) check_cached(s, b.positions + s.first_row, limits);

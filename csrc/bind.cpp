@@ -1,6 +1,4 @@
-// Python bindings of Model. Arrays are C-contiguous numpy arrays. The GIL is released during computation.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
+// Python bindings of Model. The GIL is released during computation.
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -13,18 +11,17 @@
 #include <limits>
 #include <stdexcept>
 
+#include "arrays.h"
 #include "model.h"
 #include "pack.h"
 #include "store.h"
 
-namespace nb = nanobind;
 using namespace penstock;
 
 namespace {
 
-template <class T, class... Shape> using In = nb::ndarray<const T, nb::c_contig, nb::device::cpu, Shape...>;
-template <class T, class... Shape> using Out = nb::ndarray<T, nb::c_contig, nb::device::cpu, Shape...>;
 using Ids = In<std::int64_t, nb::ndim<1>>;
+using Floats = In<float, nb::ndim<1>>;
 using AnyArray = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 
 const Kernels& kernels_by_name(const std::string& name) {
@@ -34,7 +31,8 @@ const Kernels& kernels_by_name(const std::string& name) {
 }
 
 void check_count(const char* what, std::size_t count, std::size_t expected) {
-  if (count != expected) throw std::invalid_argument(std::string(what) + " are " + std::to_string(count) + ", not " + std::to_string(expected));
+  if (count != expected)
+    throw std::invalid_argument(std::string(what) + " are " + std::to_string(count) + ", not " + std::to_string(expected));
 }
 
 // Index of a name in one of the name tables.
@@ -71,6 +69,22 @@ Op to_op(const nb::dict& fields) {
   return op;
 }
 
+// Raises ValueError for what no kernel multiplies.
+void check_matrix(const Matrix& m) {
+  if (std::min({m.n, m.k, m.group, m.count}) < 1 || m.k > m.k_padded)
+    throw std::invalid_argument("a matrix has at least 1 row and 1 column, and room for them");
+  if (m.k_padded % m.group || m.group % m.k_per_step()) throw std::invalid_argument("groups must be whole steps, and k whole groups");
+  if (m.has_codes() ? m.scale_bytes != 1 && m.scale_bytes != 2 && m.scale_bytes != 4 : m.scale_bytes != 0 || m.has_mins)
+    throw std::invalid_argument("codes have scales of 1, 2 or 4 bytes, and numbers none");
+  const bool is_signed_i4 = m.format == Format::i4 && m.codebook_is_consecutive() && m.codebook[0] == -8;
+  if (m.has_units() && (!is_signed_i4 || m.has_mins || FIXED_K_BLOCK % m.group))
+    throw std::invalid_argument("units are for codes -8 to 7 without mins, in groups that divide " + std::to_string(FIXED_K_BLOCK));
+  const int shared = m.factor_groups;
+  if (shared < 0 || (shared & (shared - 1)) || (shared && (m.scale_bytes != 1 || m.group > FIXED_K_BLOCK || m.num_groups() % shared)))
+    throw std::invalid_argument("factors are for scales of 1 byte, each for a power of two of groups of at most " +
+                                std::to_string(FIXED_K_BLOCK));
+}
+
 Matrix to_matrix(const nb::dict& fields) {
   Matrix m;
   m.format = static_cast<Format>(enum_index(FORMATS, nb::cast<std::string>(fields["format"])));
@@ -81,15 +95,7 @@ Matrix to_matrix(const nb::dict& fields) {
   const auto values = nb::cast<std::vector<int>>(fields["values"]);
   if (m.format == Format::i4) check_count("values of 4-bit codes", values.size(), 16);
   for (std::size_t i = 0; i < values.size() && i < 16; ++i) m.codebook[i] = static_cast<std::int8_t>(values[i]);
-  if (std::min({m.n, m.k, m.group, m.count}) < 1 || m.k > m.k_padded) throw std::invalid_argument("a matrix has at least 1 row and 1 column, and room for them");
-  if (m.k_padded % m.group || m.group % m.k_per_step()) throw std::invalid_argument("groups must be whole steps, and k whole groups");
-  if (m.has_codes() ? m.scale_bytes != 1 && m.scale_bytes != 2 && m.scale_bytes != 4 : m.scale_bytes != 0 || m.has_mins)
-    throw std::invalid_argument("codes have scales of 1, 2 or 4 bytes, and numbers none");
-  if (m.has_units() && (m.format != Format::i4 || m.has_mins || !m.codebook_is_consecutive() || m.codebook[0] != -8 || FIXED_K_BLOCK % m.group))
-    throw std::invalid_argument("units are for codes -8 to 7 without mins, in groups that divide " + std::to_string(FIXED_K_BLOCK));
-  const int shared = m.factor_groups;
-  if (shared < 0 || (shared & (shared - 1)) || (shared && (m.scale_bytes != 1 || m.group > FIXED_K_BLOCK || m.num_groups() % shared)))
-    throw std::invalid_argument("factors are for scales of 1 byte, each for a power of two of groups of at most " + std::to_string(FIXED_K_BLOCK));
+  check_matrix(m);
   return m;
 }
 
@@ -110,8 +116,8 @@ template <class Array> int checked_rows(const Matrix& m, const std::vector<int>&
     throw std::invalid_argument("a place is a matrix, a row and a side, and what is packed has rows");
   const std::int64_t rows = static_cast<std::int64_t>(array.shape(0)), room = place[2] < 0 ? m.n : m.num_panels() * (PANEL / 2);
   if (place[0] < 0 || place[0] >= m.count || place[1] < 0 || place[1] + rows > room || static_cast<std::int64_t>(array.shape(1)) != m.k)
-    throw std::invalid_argument(std::to_string(rows) + " rows of " + std::to_string(array.shape(1)) + " from row " + std::to_string(place[1]) +
-                                " on do not fit " + std::to_string(room) + " of " + std::to_string(m.k));
+    throw std::invalid_argument(std::to_string(rows) + " rows of " + std::to_string(array.shape(1)) + " from row " +
+                                std::to_string(place[1]) + " on do not fit " + std::to_string(room) + " of " + std::to_string(m.k));
   return static_cast<int>(rows);
 }
 
@@ -138,7 +144,8 @@ void pack_coded(Model& model, int matrix, std::vector<int> place, const In<std::
   const Matrix& m = model.matrix(matrix);
   const int rows = checked_rows(m, place, codes);
   const auto checked_scales = [&](const AnyArray& numbers) {
-    if (numbers.nbytes() != std::size_t(rows) * m.num_groups() * m.scale_bytes) throw std::invalid_argument("each group of a row has one scale, and one min or none");
+    if (numbers.nbytes() != std::size_t(rows) * m.num_groups() * m.scale_bytes)
+      throw std::invalid_argument("each group of a row has one scale, and one min or none");
     return numbers.data();
   };
   const void* mins_data = mins.is_none() ? nullptr : checked_scales(nb::cast<AnyArray>(mins, false));
@@ -149,7 +156,8 @@ void pack_coded(Model& model, int matrix, std::vector<int> place, const In<std::
   const auto* units = optional_numbers<float>(multiplied[0], rows, "each row has one unit");
   const auto* factors = optional_numbers<std::uint16_t>(multiplied[1], num_factors, "a row has a factor for its groups");
   const auto* min_factors = optional_numbers<std::uint16_t>(multiplied[2], num_factors, "a row has a factor for the mins of its groups");
-  if (m.has_units() != (units != nullptr) || m.has_factors() != (factors != nullptr) || (m.has_factors() && m.has_mins) != (min_factors != nullptr))
+  if (m.has_units() != (units != nullptr) || m.has_factors() != (factors != nullptr) ||
+      (m.has_factors() && m.has_mins) != (min_factors != nullptr))
     throw std::invalid_argument("rows have units or factors where scales are multiplied with them, and only there");
   const nb::gil_scoped_release free;
   pack_codes(model.pool(), m, {place[0], place[1], place[2]}, {codes.data(), scales.data(), mins_data, units, factors, min_factors, rows});
@@ -157,8 +165,9 @@ void pack_coded(Model& model, int matrix, std::vector<int> place, const In<std::
 
 // An attribute of a batch, as it is: a converted temporary would be freed before the step reads it. Raises TypeError for another type.
 template <class Array> void take_array(const nb::object& batch, const char* name, Array& array) {
-  if (!nb::try_cast(batch.attr(name), array, false))
-    throw nb::type_error((std::string("a batch's ") + name + (sizeof(*array.data()) == 8 ? " are int64" : " are int32") + ", one after another").c_str());
+  if (nb::try_cast(batch.attr(name), array, false)) return;
+  const char* type = sizeof(*array.data()) == 8 ? " are int64" : " are int32";
+  throw nb::type_error((std::string("a batch's ") + name + type + ", one after another").c_str());
 }
 template <class Array> void take_array(const nb::object& batch, const char* name, Array& array, std::size_t count) {
   take_array(batch, name, array);
@@ -178,7 +187,8 @@ std::vector<Sequence> sequences_of(const nb::object& batch, std::size_t num_rows
   for (std::size_t i = 0; i < contexts.shape(0); ++i) {
     const std::int64_t first = row_starts.data()[i], end = row_starts.data()[i + 1];
     if (first < 0 || end < first || end > static_cast<std::int64_t>(num_rows))
-      throw std::invalid_argument("a sequence has the rows from " + std::to_string(first) + " to " + std::to_string(end) + " of " + std::to_string(num_rows));
+      throw std::invalid_argument("a sequence has the rows from " + std::to_string(first) + " to " + std::to_string(end) + " of " +
+                                  std::to_string(num_rows));
     check_index("a context's length", contexts.data()[i], std::numeric_limits<int>::max() - SPAN);  // a span more is an int
     const auto table = nb::cast<Ids>(tables[i], false);
     const int rows = static_cast<int>(end - first);
@@ -265,15 +275,15 @@ void copy_slots(Model& model, const In<std::int64_t, nb::ndim<2>>& pairs) {
   const nb::gil_scoped_release free;
   for (std::size_t i = 0, count = pairs.shape(0); i < count;) {
     const auto is_tile_copy = [&] {  // 16 slots that are a whole tile on both sides
-      if (i + TILE > count || pair[2 * i] % TILE || pair[2 * i + 1] % TILE) return false;
-      for (int lane = 1; lane < TILE; ++lane)
+      if (i + TILE_SLOTS > count || pair[2 * i] % TILE_SLOTS || pair[2 * i + 1] % TILE_SLOTS) return false;
+      for (int lane = 1; lane < TILE_SLOTS; ++lane)
         for (int side = 0; side < 2; ++side)
           if (pair[2 * (i + lane) + side] != pair[2 * i + side] + lane) return false;
       return true;
     };
     if (is_tile_copy()) {
-      model.copy_tile(pair[2 * i] / TILE, pair[2 * i + 1] / TILE);
-      i += TILE;
+      model.copy_tile(pair[2 * i] / TILE_SLOTS, pair[2 * i + 1] / TILE_SLOTS);
+      i += TILE_SLOTS;
     } else {
       model.copy_slot(pair[2 * i], pair[2 * i + 1]);
       ++i;
@@ -303,9 +313,11 @@ void bind_model(nb::module_& module) {
       }, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg("dequantize") = false)
       .def("kernels", [](const Model& model) { return model.kernels().name; })
       .def("add_buffer", &Model::add_buffer)
-      .def("add_vector", [](Model& model, const In<float, nb::ndim<1>>& values) { return model.add_vector(values.data(), values.shape(0)); })
+      .def("add_vector", [](Model& model, const Floats& values) { return model.add_vector(values.data(), values.shape(0)); })
       .def("add_matrix", [](Model& model, const nb::dict& fields) { return model.add_matrix(to_matrix(fields)); })
-      .def("add_rope_table", [](Model& model, const In<float, nb::ndim<1>>& f, float scale) { return model.add_rope_table(f.data(), static_cast<int>(f.shape(0)), scale); })
+      .def("add_rope_table", [](Model& model, const Floats& frequencies, float scale) {
+        return model.add_rope_table(frequencies.data(), static_cast<int>(frequencies.shape(0)), scale);
+      })
       .def("add_cache", &Model::add_cache)
       .def("add_op", [](Model& model, const nb::dict& fields) { model.add_op(to_op(fields)); })
       .def("reserve", &Model::reserve)
@@ -324,9 +336,11 @@ void bind_model(nb::module_& module) {
       }, nb::call_guard<nb::gil_scoped_release>(), "Reads it from a file; whether all of it was there.")
       .def("trim", [](const Model&) { trim_heap(); }, "Gives memory that loading has freed back to the system.")
       .def("set_int8", &Model::set_int8)
-      .def("tune_for_zen5", &Model::tune_for_zen5, "Whether products take what was fastest on Zen 5, or on other processors; bits are the same.")
+      .def("tune_for_zen5", &Model::tune_for_zen5,
+           "Whether products take what was fastest on Zen 5, or on other processors; bits are the same.")
       .def("set_cached_bytes", &Model::set_cached_bytes, "Up to how many bytes weights are taken to stay in a cache; bits are the same.")
-      .def("set_cache_prefetch", &Model::set_cache_prefetch, "Bytes ahead; 0: attention does not read the KV cache as a stream. Not where it multiplies by AMX tiles.")
+      .def("set_cache_prefetch", &Model::set_cache_prefetch,
+           "Bytes ahead; 0: attention does not read the KV cache as a stream. Not where it multiplies by AMX tiles.")
       .def("step", &step, nb::arg("batch"), nb::arg("wanted"), nb::arg("given"))
       .def("result", &copy_result, nb::arg("buffer"), nb::arg("out").noconvert())
       .def("read_slots", &read_slots, nb::arg("layer"), nb::arg("slots"), nb::arg("keys").noconvert(), nb::arg("values").noconvert())

@@ -1,6 +1,4 @@
 // Python bindings of Sampler. The GIL is released during computation.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -8,16 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "arrays.h"
 #include "model.h"
 #include "sample.h"
 
-namespace nb = nanobind;
 using namespace penstock;
 
 namespace {
 
-template <class T, class... Shape> using In = nb::ndarray<const T, nb::c_contig, nb::device::cpu, Shape...>;
-template <class T, class... Shape> using Out = nb::ndarray<T, nb::c_contig, nb::device::cpu, Shape...>;
 using Matrix2 = In<float, nb::ndim<2>>;
 
 constexpr std::size_t MAX_VOCAB = std::size_t{1} << 30;  // so that an index and a block more are an int
@@ -61,7 +57,8 @@ void score(Sampler& sampler, const Matrix2& matrix, const nb::object& rows, cons
            const Out<std::int64_t, nb::ndim<1>>& ranks, const Out<double, nb::ndim<2>>& values, const Out<std::int64_t, nb::ndim<2>>& ids) {
   const Chosen chosen(matrix, rows);
   const std::size_t count = chosen.logits.rows, num = ids.shape(1);
-  if (tokens.shape(0) != count || ranks.shape(0) != count || values.shape(0) != count || ids.shape(0) != count || values.shape(1) != num + 1)
+  if (tokens.shape(0) != count || ranks.shape(0) != count || values.shape(0) != count || ids.shape(0) != count ||
+      values.shape(1) != num + 1)
     throw std::invalid_argument("tokens, ranks, values and ids must have a row for each row of logits");
   if (num > matrix.shape(1)) throw std::invalid_argument("there are fewer tokens than likeliest ones asked for");
   for (std::size_t i = 0; i < count; ++i)
@@ -70,7 +67,8 @@ void score(Sampler& sampler, const Matrix2& matrix, const nb::object& rows, cons
   sampler.score(chosen.logits, {tokens.data(), static_cast<int>(num), ranks.data(), values.data(), ids.data()});
 }
 
-void forbid(Sampler& sampler, const Out<float, nb::ndim<2>>& logits, const nb::object& rows, const In<std::uint32_t, nb::ndim<2>>& allowed) {
+void forbid(Sampler& sampler, const Out<float, nb::ndim<2>>& logits, const nb::object& rows,
+            const In<std::uint32_t, nb::ndim<2>>& allowed) {
   const Chosen chosen(logits, rows);
   if (allowed.shape(0) != static_cast<std::size_t>(chosen.logits.rows) || allowed.shape(1) * 32 < logits.shape(1))
     throw std::invalid_argument("each row of logits needs a bit for each token");
@@ -87,7 +85,8 @@ constexpr double COLDEST = 1e-30, HOTTEST = 1e30;  // beyond these the result in
 
 void bind_sample(nb::module_& module) {
   nb::class_<Drawing>(module, "Drawing")
-      .def("__init__", [](Drawing* at, double temperature, std::int64_t top_k, double top_p, double min_p, double typical_p, std::uint64_t seed) {
+      .def("__init__", [](Drawing* at, double temperature, std::int64_t top_k, double top_p, double min_p, double typical_p,
+                          std::uint64_t seed) {
         temperature = temperature == 0 ? 0 : std::min(std::max(temperature, COLDEST), HOTTEST);
         new (at) Drawing{static_cast<float>(temperature), top_k, top_p, min_p, typical_p, seed};
       }, nb::arg("temperature"), nb::arg("top_k"), nb::arg("top_p"), nb::arg("min_p"), nb::arg("typical_p"), nb::arg("seed"));

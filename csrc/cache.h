@@ -10,9 +10,9 @@
 
 namespace penstock {
 
-constexpr int TILE = 16;    // slots
+constexpr int TILE_SLOTS = 16;
 constexpr int CHUNK = 128;  // keys per iteration of the online softmax; chunks begin at multiples
-constexpr int CHUNK_TILES = CHUNK / TILE;
+constexpr int CHUNK_TILES = CHUNK / TILE_SLOTS;
 constexpr int SPAN = 1024;  // keys per partial result; spans begin at multiples, and are merged in order
 
 // The keys and values of 16 slots of one head.
@@ -25,7 +25,7 @@ struct Cache {
   std::size_t chunk_stride = 0;  // bytes from a chunk to the next
   std::uint8_t *keys = nullptr, *values = nullptr;  // of this layer's first chunk
 
-  std::size_t tile_bytes() const { return std::size_t(TILE) * padded * (bf16 ? 2 : 4); }
+  std::size_t tile_bytes() const { return std::size_t(TILE_SLOTS) * padded * (bf16 ? 2 : 4); }
   std::size_t chunk_bytes() const { return tile_bytes() * CHUNK_TILES * heads; }  // of keys; as many of values
   std::size_t tile_at(int head, std::size_t tile) const {
     return chunk_stride * (tile / CHUNK_TILES) + tile_bytes() * (std::size_t(head) * CHUNK_TILES + tile % CHUNK_TILES);
@@ -35,11 +35,16 @@ struct Cache {
   TilePair pair(int head, std::size_t tile) const { return {key_tile(head, tile), value_tile(head, tile)}; }
 
   // Index of one element within its tile, in elements.
-  int key_at(int lane, int d) const { return bf16 ? (d / 2 * TILE + lane) * 2 + d % 2 : d * TILE + lane; }
+  int key_at(int lane, int d) const { return bf16 ? (d / 2 * TILE_SLOTS + lane) * 2 + d % 2 : d * TILE_SLOTS + lane; }
   int value_at(int lane, int d) const { return bf16 ? (lane / 2 * padded + d) * 2 + lane % 2 : lane * padded + d; }
 
-  // Copies one token's key and value to another tile and lane. Number: any type of the element's size.
-  template <class Number> void copy_token(const TilePair& from, int from_lane, const TilePair& to, int lane) const {
+  // Copies one token's key and value to another tile and lane.
+  void copy_token(const TilePair& from, int from_lane, const TilePair& to, int lane) const {
+    bf16 ? copy_numbers<std::uint16_t>(from, from_lane, to, lane) : copy_numbers<float>(from, from_lane, to, lane);
+  }
+
+ private:
+  template <class Number> void copy_numbers(const TilePair& from, int from_lane, const TilePair& to, int lane) const {
     const auto *key = reinterpret_cast<const Number*>(from.keys), *value = reinterpret_cast<const Number*>(from.values);
     auto *to_key = reinterpret_cast<Number*>(to.keys), *to_value = reinterpret_cast<Number*>(to.values);
     for (int d = 0; d < padded; ++d) {

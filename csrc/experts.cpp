@@ -10,7 +10,7 @@ namespace penstock {
 void Step::route(const Op& op, int row) {
   const int experts = width(op.in);
   std::vector<float> weights(at(op.in, row), at(op.in, row) + experts);
-  m.kernels_.softmax(weights.data(), experts);
+  model_.kernels_.softmax(weights.data(), experts);
   float *out = at(op.out, row), *ids = at(op.out2, row), total = 0;
   for (int i = 0; i < op.count; ++i) {
     int best = -1;
@@ -28,17 +28,17 @@ void Step::route(const Op& op, int row) {
 // expert_starts_[e] on. active_experts_: experts that have rows, padded with -1.
 void Step::sort_by_expert(const Op& op, int experts) {
   const int experts_per_row = width(op.in3);
-  m.expert_starts_.assign(experts + 1, 0);
-  m.expert_rows_.resize(std::size_t(b.rows) * experts_per_row);
-  for (int r = 0; r < b.rows; ++r)
-    for (int i = 0; i < experts_per_row; ++i) ++m.expert_starts_[static_cast<int>(at(op.in3, r)[i]) + 1];
-  for (int e = 0; e < experts; ++e) m.expert_starts_[e + 1] += m.expert_starts_[e];
-  m.active_experts_.assign(std::min(experts, b.rows * experts_per_row), -1);
+  model_.expert_starts_.assign(experts + 1, 0);
+  model_.expert_rows_.resize(std::size_t(batch_.rows) * experts_per_row);
+  for (int r = 0; r < batch_.rows; ++r)
+    for (int i = 0; i < experts_per_row; ++i) ++model_.expert_starts_[static_cast<int>(at(op.in3, r)[i]) + 1];
+  for (int e = 0; e < experts; ++e) model_.expert_starts_[e + 1] += model_.expert_starts_[e];
+  model_.active_experts_.assign(std::min(experts, batch_.rows * experts_per_row), -1);
   for (int e = 0, count = 0; e < experts; ++e)
-    if (m.expert_starts_[e + 1] > m.expert_starts_[e]) m.active_experts_[count++] = e;
-  std::vector<int> next(m.expert_starts_.begin(), m.expert_starts_.end() - 1);
-  for (int r = 0; r < b.rows; ++r)
-    for (int i = 0; i < experts_per_row; ++i) m.expert_rows_[next[static_cast<int>(at(op.in3, r)[i])]++] = r * experts_per_row + i;
+    if (model_.expert_starts_[e + 1] > model_.expert_starts_[e]) model_.active_experts_[count++] = e;
+  std::vector<int> next(model_.expert_starts_.begin(), model_.expert_starts_.end() - 1);
+  for (int r = 0; r < batch_.rows; ++r)
+    for (int i = 0; i < experts_per_row; ++i) model_.expert_rows_[next[static_cast<int>(at(op.in3, r)[i])]++] = r * experts_per_row + i;
 }
 
 // Rows of an active expert, on average, rounded up.
@@ -50,7 +50,7 @@ static int rows_per_expert(const Matrix& matrix, int pairs) {
 // What the experts' products with `matrix` are given: row_of(pair) [k] of each pair.
 template <class RowOf> void Step::convert_pairs(const Matrix& matrix, int pairs, int thread, const RowOf& row_of) {
   parallel_for(thread, pairs, [&](int i) {
-    convert(matrix, row_of(i), operand(m.shared_operand_, matrix, rows_per_expert(matrix, pairs)), i);
+    convert(matrix, row_of(i), operand(model_.shared_operand_, matrix, rows_per_expert(matrix, pairs)), i);
   });
 }
 
@@ -59,22 +59,23 @@ template <class RowOf> void Step::convert_pairs(const Matrix& matrix, int pairs,
 template <class Take> void Step::multiply_experts(const Matrix& matrix, int bias, int pairs, int thread, const Take& take) {
   const int panels = matrix.num_panels(), average = rows_per_expert(matrix, pairs);
   const auto multiply = [&](int expert, int panel, int num_panels) {
-    const int first = m.expert_starts_[expert], count = m.expert_starts_[expert + 1] - first;
+    const int first = model_.expert_starts_[expert], count = model_.expert_starts_[expert + 1] - first;
     const std::size_t sums_bytes = std::size_t(count) * PANEL * 4 * num_panels;
-    std::uint8_t* at = scratch(thread, sums_bytes + m.kernels_.unpacked_bytes + 64);
+    std::uint8_t* at = scratch(thread, sums_bytes + model_.kernels_.unpacked_bytes + 64);
     const auto epilogue = [&](int p, int row, int rows, float* sums) {
-      if (bias >= 0) m.kernels_.add({sums, PANEL}, {vector(bias) + (std::size_t(expert) * panels + p) * PANEL, 0}, rows, PANEL, {sums, PANEL});
+      if (bias >= 0)
+        model_.kernels_.add({sums, PANEL}, {vector(bias) + (std::size_t(expert) * panels + p) * PANEL, 0}, rows, PANEL, {sums, PANEL});
       for (int i = 0; i < rows; ++i) take(first + row + i, p, sums + std::size_t(i) * PANEL);
     };
-    m.kernels_.linear({matrix, expert, panel, num_panels, operand(m.shared_operand_, matrix, average).at_row(first), count,
-                       make_epilogue(epilogue), reinterpret_cast<float*>(at), at + sums_bytes, m.reads_memory(),
-                       m.stream_prefetch(matrix, count), m.machine_});
+    model_.kernels_.linear({matrix, expert, panel, num_panels, operand(model_.shared_operand_, matrix, average).at_row(first), count,
+                            make_epilogue(epilogue), reinterpret_cast<float*>(at), at + sums_bytes, model_.reads_memory(),
+                            model_.stream_prefetch(matrix, count), model_.machine_});
   };
   const RunLength length = fits_private_operand(average, matrix.k_padded) ? panels_in_run(matrix) : RunLength{};
   parallel_for_runs(thread, std::min(matrix.count, pairs) * panels, length, [] {}, [&](int task, int end) {
     for (int next; task < end; task = next) {  // a run may go from one expert to the next
       next = std::min(end, (task / panels + 1) * panels);
-      if (const int expert = m.active_experts_[task / panels]; expert >= 0) multiply(expert, task % panels, next - task);
+      if (const int expert = model_.active_experts_[task / panels]; expert >= 0) multiply(expert, task % panels, next - task);
     }
   });
 }
@@ -89,22 +90,22 @@ void Step::sum_experts(const Op& op, int row) const {
   for (int i = 0; i < experts_per_row; ++i) order[i] = i;
   std::sort(order.begin(), order.end(), [&](int a, int c) { return ids[a] < ids[c]; });
   for (int i : order) {
-    const float* from = m.expert_out_.floats() + (std::size_t(row) * experts_per_row + i) * hidden;
+    const float* from = model_.expert_out_.floats() + (std::size_t(row) * experts_per_row + i) * hidden;
     for (int d = 0; d < hidden; ++d) out[d] += from[d] * weights[i];
   }
 }
 
 // in [hidden], in2 weights, in3 ids -> out [hidden]: the sum over a row's experts of weight * down(act(gate x) * up x), each with its bias.
 void Step::experts(const Op& op, int thread) {
-  const Matrix &gate_up = m.matrices_[op.matrix], &down = m.matrices_[op.matrix2];
-  const int experts_per_row = width(op.in3), pairs = b.rows * experts_per_row, inner = down.k, hidden = down.n;
+  const Matrix &gate_up = model_.matrices_[op.matrix], &down = model_.matrices_[op.matrix2];
+  const int experts_per_row = width(op.in3), pairs = batch_.rows * experts_per_row, inner = down.k, hidden = down.n;
   parallel_for(thread, 1, [&](int) {
     sort_by_expert(op, gate_up.count);
-    m.expert_hidden_.grow(std::size_t(pairs) * inner * 4);
-    m.expert_out_.grow(std::size_t(pairs) * hidden * 4);
+    model_.expert_hidden_.grow(std::size_t(pairs) * inner * 4);
+    model_.expert_out_.grow(std::size_t(pairs) * hidden * 4);
   });
-  const auto hidden_row = [&](int i) { return m.expert_hidden_.floats() + std::size_t(i) * inner; };
-  convert_pairs(gate_up, pairs, thread, [&](int i) { return at(op.in, m.expert_rows_[i] / experts_per_row); });
+  const auto hidden_row = [&](int i) { return model_.expert_hidden_.floats() + std::size_t(i) * inner; };
+  convert_pairs(gate_up, pairs, thread, [&](int i) { return at(op.in, model_.expert_rows_[i] / experts_per_row); });
   multiply_experts(gate_up, op.bias, pairs, thread, [&](int i, int panel, const float* sums) {
     const int column = panel * PANEL / 2, columns = std::min(PANEL / 2, inner - column);
     if (columns > 0) gate(op, {sums, 0}, {sums + PANEL / 2, 0}, 1, columns, {hidden_row(i) + column, 0});
@@ -112,9 +113,9 @@ void Step::experts(const Op& op, int thread) {
   convert_pairs(down, pairs, thread, hidden_row);
   multiply_experts(down, op.bias2, pairs, thread, [&](int i, int panel, const float* sums) {
     const int column = panel * PANEL, columns = std::min(PANEL, hidden - column);
-    std::memcpy(m.expert_out_.floats() + std::size_t(m.expert_rows_[i]) * hidden + column, sums, std::size_t(columns) * 4);
+    std::memcpy(model_.expert_out_.floats() + std::size_t(model_.expert_rows_[i]) * hidden + column, sums, std::size_t(columns) * 4);
   });
-  parallel_for_rows(thread, b.rows, [&](int row) { sum_experts(op, row); });
+  parallel_for_rows(thread, batch_.rows, [&](int row) { sum_experts(op, row); });
 }
 
 }  // namespace penstock

@@ -18,6 +18,8 @@
 
 namespace nb = nanobind;
 
+namespace penstock {
+
 namespace {
 
 constexpr bool bit(std::uint64_t word, int index) { return (word >> index) & 1; }
@@ -84,9 +86,22 @@ Features detect() {
   return has;
 }
 
+}  // namespace
+
+const Features& features() {
+  static const Features has = detect();
+  return has;
+}
+
+bool prefers_bf16_pairs() { return features().avx512_bf16 && !features().intel; }
+
+}  // namespace penstock
+
+namespace {
+
 // All names are present on every machine.
 nb::dict cpu_features() {
-  const Features& has = features();
+  const penstock::Features& has = penstock::features();
   nb::dict named;
   named["avx2"] = has.avx2;
   named["fma"] = has.fma;
@@ -106,11 +121,6 @@ nb::dict cpu_features() {
 }
 
 }  // namespace
-
-const Features& features() {
-  static const Features has = detect();
-  return has;
-}
 
 #if defined(__clang__)
 #define PENSTOCK_COMPILER "Clang " __clang_version__

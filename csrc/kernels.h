@@ -30,8 +30,8 @@ template <class T> struct StridedRows {
 using ConstRows = StridedRows<const float>;
 using Rows = StridedRows<float>;
 
-// Receives finished accumulators [count, PANEL] of one panel for rows first .. first + count - 1, which it may overwrite. Called exactly once
-// for every row of every panel.
+// Receives finished accumulators [count, PANEL] of one panel for rows first .. first + count - 1, which it may overwrite. Called exactly
+// once for every row of every panel.
 struct Epilogue {
   void (*call)(const void* context, int panel, int first, int count, float* sums);
   const void* context;
@@ -83,18 +83,22 @@ struct AttendTask {
   AttentionState result;
 };
 
+// Rounds one activation row x [n] to integers, an operand row [k_padded]. Returns the row's scale, NaN if the row holds a NaN or an
+// infinity. acc_init and group_sums as in Operand; group_sums may be nullptr.
+using IntegerRow = float (*)(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* acc_init, float* group_sums);
+
 struct Kernels {
   const char* name;
 
   // Matrix products (panel.h, amx.h)
   std::size_t unpacked_bytes;
-  int m_block_bytes;  // rows per pass over a panel, as the bytes of one column of the bf16 or 16-bit operand
+  int m_block_bytes;  // the most rows of a task, times the bytes of a number in them
   int (*panels_per_call)(const Matrix&, int rows);
   void (*linear)(const PanelTask&);
   void (*release_tiles)();  // called when a thread has finished its part of a step
   void (*dequantize_row)(const Matrix&, int matrix_index, int n, float* out);  // out [k]
 
-  // Attention (attention.h)
+  // Attention (attend.h, attention.h)
   std::size_t (*attend_bytes)(const Cache&, int rows);
   void (*attend)(const AttendTask&);
   void (*merge_spans)(const AttentionState& to, const AttentionState& later, int rows, int padded);
@@ -102,21 +106,19 @@ struct Kernels {
 
   void (*rms_norm)(const float* x, const float* weight, float eps, float offset, int n, float* out);
 
-  // One activation row x [n] -> operand row [k_padded] (rows.h, fixed16.h). Those that round to integers return the row's scale, NaN if the
-  // row holds a NaN or an infinity. acc_init and group_sums as in Operand; group_sums may be nullptr.
+  // Activation rows x [n] -> operand rows [k_padded] (rows.h, fixed16.h).
   int bf16_elem_bytes;  // of a bf16 element in operand rows: 2, or 4 where it is kept as float
   void (*to_bf16_row)(const float* x, int n, int padded, std::uint8_t* out, int group, float* group_sums);
   void (*to_bf16)(const float* x, int n, std::uint16_t* out);
-  float (*to_int8)(const float* x, int n, const Matrix& matrix, std::int8_t* out, std::int32_t* acc_init, float* group_sums);
+  IntegerRow to_int8;
   bool (*takes_fixed16)(const Matrix&);  // for codes: rows for these are 16-bit fixed point rather than bf16
-  float (*to_fixed16)(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* acc_init, float* group_sums);  // may be nullptr
+  IntegerRow to_fixed16;                 // nullptr: never
   // Whether so many rows are in the form Operand::split, and the conversion to it; nullptr as to_fixed16.
   bool (*splits_fixed16)(const Matrix&, int rows);
-  float (*to_split_fixed16)(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* acc_init, float* group_sums);
+  IntegerRow to_split_fixed16;
   // Bytes per element of integer rows in AMX form, or 0 where so many rows stay plain; the two conversions make that form. nullptr: never.
   int (*amx_row_bytes)(const Matrix& matrix, int rows, bool int8);
-  float (*fixed16_to_amx)(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* acc_init, float* group_sums);
-  float (*int8_to_amx)(const float* x, int n, const Matrix& matrix, std::int8_t* out, std::int32_t* acc_init, float* group_sums);
+  IntegerRow fixed16_to_amx, int8_to_amx;
 
   // Elementwise (rows.h)
   void (*rope)(Rows heads, int count, const float* cosines, const float* sines, int pairs);

@@ -33,7 +33,7 @@ struct Matrix {
   int n = 0, k = 0;
   int k_padded = 0;               // k rounded up; activation rows are zero-padded to it
   int group = 0;                  // k of a record: the quantization group, or k_padded
-  int scale_bytes = 0;            // 0 (no scales), 1 (int8, times a factor (GGUF's d) or, for i4 codes -8 to 7, the column's unit), 2 (f16) or 4 (f32)
+  int scale_bytes = 0;            // 0 (no scales), 2 (f16), 4 (f32), or 1 (int8, times a factor: GGUF's d; or times the column's unit)
   int factor_groups = 0;          // groups (a super-block) whose scales, and mins, have a factor in common; 0: there are no factors
   bool has_mins = false;          // w = scale * code + min
   int count = 1;                  // matrices of this shape, one after another: experts
@@ -42,13 +42,17 @@ struct Matrix {
   std::uint8_t* data = nullptr;
 
   // Added to codes (i8, i6) or codebook values (i4) so that the integer kernels see unsigned bytes.
-  int zero_point() const { return format == Format::i8 ? 128 : format == Format::i6 ? 32 : -std::min<int>(0, *std::min_element(codebook, codebook + 16)); }
+  int zero_point() const {
+    return format == Format::i8 ? 128 : format == Format::i6 ? 32 : -std::min<int>(0, *std::min_element(codebook, codebook + 16));
+  }
   // i4: the value is the code plus a constant, so no table lookup is needed.
   bool codebook_is_consecutive() const {
     for (int i = 1; i < 16; ++i) if (codebook[i] != codebook[0] + i) return false;
     return true;
   }
-  int bits() const { return format == Format::f32 ? 32 : format == Format::i8 ? 8 : format == Format::i6 ? 6 : format == Format::i4 ? 4 : 16; }
+  int bits() const {
+    return format == Format::f32 ? 32 : format == Format::i8 ? 8 : format == Format::i6 ? 6 : format == Format::i4 ? 4 : 16;
+  }
   bool has_codes() const { return format == Format::i8 || format == Format::i6 || format == Format::i4; }  // else numbers
   bool has_factors() const { return factor_groups > 0; }
   bool has_units() const { return scale_bytes == 1 && !has_factors(); }
@@ -67,7 +71,9 @@ struct Matrix {
   std::size_t units_offset(int width) const { return record_bytes(width) * num_groups(); }  // in a panel; of factors, too
   std::size_t factor_bytes(int width) const { return std::size_t(width) * 2 * (has_mins ? 2 : 1); }  // of one factor of each column
   std::size_t panel_bytes(int width) const {
-    const std::size_t multiplied = has_units() ? std::size_t(width) * 4 : has_factors() ? factor_bytes(width) * (num_groups() / factor_groups) : 0;
+    const std::size_t multiplied = has_units()     ? std::size_t(width) * 4
+                                   : has_factors() ? factor_bytes(width) * (num_groups() / factor_groups)
+                                                   : 0;
     return (units_offset(width) + multiplied + 63) / 64 * 64;
   }
   std::size_t matrix_bytes() const {
@@ -78,7 +84,9 @@ struct Matrix {
 };
 
 // AMX products of fixed-point rows: on int8 tiles for i8 codes in long k-blocks and for multiples of units, otherwise on bf16 tiles.
-inline bool uses_int8_tiles(const Matrix& m) { return m.has_units() || (m.format == Format::i8 && std::min(m.group, FIXED_K_BLOCK) >= 256); }
+inline bool uses_int8_tiles(const Matrix& m) {
+  return m.has_units() || (m.format == Format::i8 && std::min(m.group, FIXED_K_BLOCK) >= 256);
+}
 
 // Calls body(begin, end) for every k-block of fixed point: groups of `length` cut at multiples of FIXED_K_BLOCK.
 template <class Body> void each_k_block(const Matrix& m, int length, const Body& body) {
@@ -95,18 +103,19 @@ constexpr std::size_t ROW_PADDING = 64;
 //   bf16       bf16, or float rounded to bf16 (Kernels::bf16_elem_bytes)
 //   codes      int8 (one scale per row), 16-bit fixed point (Kernels::takes_fixed16; one scale per row), otherwise as for bf16.
 //              Integer rows may be stored in the form that AMX kernels read (amx_row_bytes), and 16-bit ones as bytes (split).
+// Step::convert writes them, kernels read them.
 struct Operand {
-  const std::uint8_t* data = nullptr;
-  std::size_t stride = 0;                  // bytes from row to row
-  const float* scales = nullptr;           // integer rows: [rows]
-  const std::int32_t* acc_init = nullptr;  // integer rows: [rows, groups] zero-point correction, -zero_point * sum of x over the group;
-                                           // integer accumulators start from it. In AMX form, with units: of FIXED_K_BLOCK
-  const float* group_sums = nullptr;       // matrices with mins, unless they are dequantized: [rows, groups] sum of x over the group, of
-                                           // integers without the row's scale
-  int groups = 1;                     // quantization groups, of fixed point k-blocks
+  std::uint8_t* data = nullptr;
+  std::size_t stride = 0;            // bytes from row to row
+  float* scales = nullptr;           // integer rows: [rows]
+  std::int32_t* acc_init = nullptr;  // integer rows: [rows, groups] zero-point correction, -zero_point * sum of x over the group;
+                                     // integer accumulators start from it. In AMX form, with units: of FIXED_K_BLOCK
+  float* group_sums = nullptr;       // matrices with mins, unless they are dequantized: [rows, groups] sum of x over the group, of
+                                     // integers without the row's scale
+  int groups = 1;                    // quantization groups, of fixed point k-blocks
   bool int8 = false;
-  int amx_row_bytes = 0;                   // bytes per element in AMX form, 0: plain
-  bool split = false;                      // fixed point as bytes: of each 8 or 4 along k, the high ones and then the low ones (fixed16.h)
+  int amx_row_bytes = 0;             // bytes per element in AMX form, 0: plain
+  bool split = false;                // fixed point as bytes: of each 8 or 4 along k, the high ones and then the low ones (fixed16.h)
 
   Operand at_row(int row) const {
     Operand o = *this;

@@ -3,6 +3,7 @@
 // All threads start a run together and repeat their part until it takes the given time; a run ends with the last thread. The result is
 // that of the median run.
 #include "features.h"
+#include "memory.h"
 #include "rates.h"
 
 #include <nanobind/nanobind.h>
@@ -18,7 +19,6 @@
 #include <cstring>
 #include <functional>
 #include <future>
-#include <new>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -29,12 +29,9 @@
 #include <immintrin.h>
 #define TARGET(isa) __attribute__((target(isa)))
 #endif
-#if defined(__unix__) || defined(__APPLE__)
-#include <sys/mman.h>
-#define PENSTOCK_MMAP 1
-#endif
 
 namespace nb = nanobind;
+using namespace penstock;
 
 namespace {
 
@@ -139,42 +136,6 @@ Budget checked_budget(int threads, double seconds, int runs) {
   return {threads, seconds, runs};
 }
 
-// Anonymous memory on huge pages where possible. Pages are committed at first touch.
-class Memory {
- public:
-  explicit Memory(std::size_t bytes) : bytes_(bytes) {
-#if defined(PENSTOCK_MMAP)
-    // room to align to a huge page
-    mapped_ = mmap(nullptr, bytes + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (mapped_ == MAP_FAILED) throw std::bad_alloc();
-    const auto at = reinterpret_cast<std::uintptr_t>(mapped_);
-    data_ = reinterpret_cast<char*>((at + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
-#if defined(MADV_HUGEPAGE)
-    madvise(data_, (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);  // may be refused: then pages are small
-#endif
-#else
-    data_ = static_cast<char*>(::operator new(bytes, std::align_val_t{64}));
-#endif
-  }
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-  ~Memory() {
-#if defined(PENSTOCK_MMAP)
-    munmap(mapped_, bytes_ + HUGE_PAGE);
-#else
-    ::operator delete(data_, std::align_val_t{64});
-#endif
-  }
-
-  char* data() const { return data_; }
-
- private:
-  static constexpr std::size_t HUGE_PAGE = 2 << 20;
-  std::size_t bytes_;
-  void* mapped_ = nullptr;
-  char* data_ = nullptr;
-};
-
 // A thread reads its part as one stream, or as several streams side by side. Which is fastest depends on prefetchers, cache sets and
 // memory banks (streams at power-of-two distances may collide), so several layouts are tried.
 struct Layout {
@@ -251,13 +212,14 @@ Read read_function(const Layout& layout) {
 class WorkingSet {
  public:
   WorkingSet(std::size_t bytes, int threads)
-      : part_(bytes / threads / GRANULARITY * GRANULARITY), memory_((part_ + MAX_SKEW) * threads), touched_(threads, 0) {
+      : part_(bytes / threads / GRANULARITY * GRANULARITY), memory_(std::max(HUGE_PAGE, (part_ + MAX_SKEW) * threads)),
+        touched_(threads, 0) {
     if (part_ == 0) throw std::invalid_argument("the working set is smaller than " + std::to_string(GRANULARITY) + " bytes a thread");
   }
 
   Work reading(const Layout& layout) {
     return [this, layout, read = read_function(layout), stream = part_ / layout.streams](int thread, long repeats) {
-      char* part = memory_.data() + (part_ + MAX_SKEW) * thread;
+      char* part = reinterpret_cast<char*>(memory_.data()) + (part_ + MAX_SKEW) * thread;
       if (!touched_[thread]) std::memset(part, thread + 1, part_ + MAX_SKEW), touched_[thread] = 1;
       std::uint64_t checksum = 0;
       for (long i = 0; i < repeats; ++i) checksum += read(part, stream, stream + layout.skew);

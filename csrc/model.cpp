@@ -1,57 +1,13 @@
 #include "model.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <initializer_list>
-#include <new>
 #include <stdexcept>
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
+#include "numbers.h"
 
 namespace penstock {
-
-namespace {
-
-constexpr std::size_t HUGE_PAGE = std::size_t(2) << 20;
-
-std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
-
-}  // namespace
-
-Memory::Memory(std::size_t bytes) {
-  if (bytes == 0) return;
-#if defined(__linux__)
-  if (bytes >= HUGE_PAGE) {  // mmap returns zeros, and munmap returns all of it to the system
-    bytes_ = round_up(bytes, HUGE_PAGE);
-    void* at = mmap(nullptr, bytes_ + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED) throw std::bad_alloc();
-    auto* begin = static_cast<std::uint8_t*>(at);
-    data_ = reinterpret_cast<std::uint8_t*>(round_up(reinterpret_cast<std::uintptr_t>(at), HUGE_PAGE));
-    if (data_ != begin) munmap(begin, data_ - begin);
-    if (data_ != begin + HUGE_PAGE) munmap(data_ + bytes_, begin + HUGE_PAGE - data_);
-    madvise(data_, bytes_, MADV_HUGEPAGE);
-    mapped_ = true;
-    return;
-  }
-#endif
-  bytes_ = round_up(bytes, 64);
-  data_ = static_cast<std::uint8_t*>(std::aligned_alloc(64, bytes_));
-  if (!data_) throw std::bad_alloc();
-  std::memset(data_, 0, bytes_);
-}
-
-Memory::~Memory() {
-#if defined(__linux__)
-  if (mapped_) {
-    munmap(data_, bytes_);
-    return;
-  }
-#endif
-  std::free(data_);
-}
 
 Model::Model(std::shared_ptr<Pool> pool, const Kernels& kernels, bool bf16, bool int8_activations, bool dequantize)
     : kernels_(kernels), bf16_(bf16), int8_(int8_activations), dequantize_(dequantize),
@@ -141,8 +97,8 @@ std::size_t Model::weight_bytes() const {
 
 void Model::write_token(int layer, int head, std::int64_t slot, const float* key, const float* value) {
   const Cache& c = caches_[layer];
-  const int lane = static_cast<int>(slot % TILE);
-  std::uint8_t *k = c.key_tile(head, slot / TILE), *v = c.value_tile(head, slot / TILE);
+  const int lane = static_cast<int>(slot % TILE_SLOTS);
+  std::uint8_t *k = c.key_tile(head, slot / TILE_SLOTS), *v = c.value_tile(head, slot / TILE_SLOTS);
   if (!c.bf16) {
     for (int d = 0; d < c.dim; ++d) {
       reinterpret_cast<float*>(k)[c.key_at(lane, d)] = key[d];
@@ -157,36 +113,29 @@ void Model::write_token(int layer, int head, std::int64_t slot, const float* key
     kernels_.to_bf16(value + from, n, narrow[1]);
     auto* to_k = reinterpret_cast<std::uint16_t*>(k) + c.key_at(lane, from);
     auto* to_v = reinterpret_cast<std::uint16_t*>(v) + c.value_at(lane, from);
-    for (int d = 0; d + 2 <= n; d += 2) std::memcpy(to_k + d * TILE, narrow[0] + d, 4);
-    if (n % 2) to_k[(n - 1) * TILE] = narrow[0][n - 1];
+    for (int d = 0; d + 2 <= n; d += 2) std::memcpy(to_k + d * TILE_SLOTS, narrow[0] + d, 4);
+    if (n % 2) to_k[(n - 1) * TILE_SLOTS] = narrow[0][n - 1];
     for (int d = 0; d < n; ++d) to_v[2 * d] = narrow[1][d];
   }
 }
 
 void Model::read_token(int layer, int head, std::int64_t slot, float* key, float* value) const {
   const Cache& c = caches_[layer];
-  const int lane = static_cast<int>(slot % TILE);
+  const int lane = static_cast<int>(slot % TILE_SLOTS);
   const auto read = [&](const std::uint8_t* tile, int at) {
-    if (!c.bf16) return reinterpret_cast<const float*>(tile)[at];
-    const std::uint32_t bits = std::uint32_t{reinterpret_cast<const std::uint16_t*>(tile)[at]} << 16;
-    float number;
-    std::memcpy(&number, &bits, 4);
-    return number;
+    return c.bf16 ? from_bf16_bits(reinterpret_cast<const std::uint16_t*>(tile)[at]) : reinterpret_cast<const float*>(tile)[at];
   };
   for (int d = 0; d < c.dim; ++d) {
-    key[d] = read(c.key_tile(head, slot / TILE), c.key_at(lane, d));
-    value[d] = read(c.value_tile(head, slot / TILE), c.value_at(lane, d));
+    key[d] = read(c.key_tile(head, slot / TILE_SLOTS), c.key_at(lane, d));
+    value[d] = read(c.value_tile(head, slot / TILE_SLOTS), c.value_at(lane, d));
   }
 }
 
 void Model::copy_slot(std::int64_t from, std::int64_t to) {
+  const int from_lane = static_cast<int>(from % TILE_SLOTS), lane = static_cast<int>(to % TILE_SLOTS);
   for (const Cache& c : caches_)
     for (int head = 0; head < c.heads; ++head)
-      for (int d = 0; d < c.padded; ++d) {
-        const int a = static_cast<int>(from % TILE), z = static_cast<int>(to % TILE), bytes = c.bf16 ? 2 : 4;
-        std::memcpy(c.key_tile(head, to / TILE) + bytes * c.key_at(z, d), c.key_tile(head, from / TILE) + bytes * c.key_at(a, d), bytes);
-        std::memcpy(c.value_tile(head, to / TILE) + bytes * c.value_at(z, d), c.value_tile(head, from / TILE) + bytes * c.value_at(a, d), bytes);
-      }
+      c.copy_token(c.pair(head, from / TILE_SLOTS), from_lane, c.pair(head, to / TILE_SLOTS), lane);
 }
 
 void Model::copy_tile(std::size_t from, std::size_t to) {

@@ -13,6 +13,7 @@
 #include "features.h"
 #include "kernels.h"
 #include "layout.h"
+#include "memory.h"
 #include "pool.h"
 
 namespace penstock {
@@ -57,6 +58,7 @@ struct Op {
   ClampedGate clamp;  // of Activation::clamped
 
   bool gated() const { return activation != Activation::none; }
+  int heads_per_kv() const { return heads / kv_heads; }  // query heads that share a KV head
 };
 
 struct Buffer {
@@ -65,26 +67,6 @@ struct Buffer {
   int arena_slot = -1;    // buffers with disjoint lifetimes share memory
   float* data = nullptr;  // of the current step
   std::size_t size = 0;   // floats, in the current step
-};
-
-// Zero-initialized, 64-byte aligned memory, on huge pages where the system has them.
-class Memory {
- public:
-  Memory() = default;
-  explicit Memory(std::size_t bytes);
-  ~Memory();
-  Memory(Memory&& other) noexcept { swap(other); }
-  Memory& operator=(Memory&& other) noexcept { swap(other); return *this; }
-  void grow(std::size_t bytes) { if (bytes > bytes_) *this = Memory(bytes + bytes / 4); }  // loses the content
-  std::uint8_t* data() const { return data_; }
-  float* floats() const { return reinterpret_cast<float*>(data_); }
-  std::size_t bytes() const { return bytes_; }
-
- private:
-  void swap(Memory& other) { std::swap(data_, other.data_), std::swap(bytes_, other.bytes_), std::swap(mapped_, other.mapped_); }
-  std::uint8_t* data_ = nullptr;
-  std::size_t bytes_ = 0;
-  bool mapped_ = false;
 };
 
 // An Operand's memory.
@@ -97,7 +79,8 @@ struct OperandMemory {
 
 constexpr std::size_t LEAST_CACHED_RUN_BYTES = 256 << 10;  // of weights that a cache holds: some 3 us of reading
 constexpr std::size_t MOST_RUN_BYTES = 512 << 10;  // of weights: from memory 10 to 20 us of reading
-constexpr std::size_t PRIVATE_OPERAND_FLOATS = 17 << 10;  // of the largest operand that each thread converts for itself, row padding included
+// Of the largest operand that each thread converts for itself, row padding included.
+constexpr std::size_t PRIVATE_OPERAND_FLOATS = 17 << 10;
 
 template <class Body> Epilogue make_epilogue(const Body& body) {
   return {[](const void* context, int panel, int first, int count, float* sums) {
@@ -115,9 +98,13 @@ struct AttentionTask {
 };
 
 struct RopeTable {
-  std::vector<float> frequencies;
+  std::vector<float> frequencies;  // [pairs]
   float scale;
-  Memory cosines, sines;  // [rows, pairs]
+  Memory cosines, sines;  // [rows, pairs] of the current step
+
+  int pairs() const { return static_cast<int>(frequencies.size()); }
+  float* cosines_of(int row) const { return cosines.floats() + frequencies.size() * row; }
+  float* sines_of(int row) const { return sines.floats() + frequencies.size() * row; }
 };
 
 class Model {
@@ -179,7 +166,7 @@ class Model {
   std::vector<Matrix> matrices_;
   Memory weights_;                // all matrices, one after another
   std::size_t weights_used_ = 0;  // bytes
-  std::size_t cached_bytes_ = std::size_t(64) << 20;  // weights of up to this size are read from a cache; larger ones were slower to read everywhere
+  std::size_t cached_bytes_ = std::size_t(64) << 20;  // weights of up to this size are taken to stay in a cache (docs/LOG.md)
   std::vector<RopeTable> rope_tables_;
   std::vector<Cache> caches_;
   Memory cache_memory_;
@@ -206,11 +193,11 @@ class Step : public Work {
   void run_phases(int thread) override;
 
  private:
-  float* at(int buffer, int row) const { return m.buffers_[buffer].data + std::size_t(row) * m.buffers_[buffer].width; }
-  int width(int buffer) const { return m.buffers_[buffer].width; }
-  int rows(const Op& op) const { return op.by_logits ? b.logits : b.rows; }
-  const float* vector(int i) const { return i < 0 ? nullptr : m.vectors_[i].data(); }
-  const float* input_row(const Op& op, int row) const { return at(op.in, op.gathers ? static_cast<int>(b.logit_rows[row]) : row); }
+  float* at(int buffer, int row) const { return model_.buffers_[buffer].data + std::size_t(row) * model_.buffers_[buffer].width; }
+  int width(int buffer) const { return model_.buffers_[buffer].width; }
+  int rows(const Op& op) const { return op.by_logits ? batch_.logits : batch_.rows; }
+  const float* vector(int i) const { return i < 0 ? nullptr : model_.vectors_[i].data(); }
+  const float* input_row(const Op& op, int row) const { return at(op.in, op.gathers ? static_cast<int>(batch_.logit_rows[row]) : row); }
 
   // linear.cpp
   void linear(const Op& op, int thread);
@@ -219,15 +206,15 @@ class Step : public Work {
   // Panels of products with few rows that one thread takes at once. From memory, short runs cost nothing that was seen (docs/LOG.md).
   RunLength panels_in_run(const Matrix& matrix) const {
     const auto panels = [&](std::size_t bytes) { return static_cast<int>(std::max<std::size_t>(1, bytes / matrix.panel_bytes(PANEL))); };
-    return {m.reads_memory() ? 1 : panels(LEAST_CACHED_RUN_BYTES), panels(MOST_RUN_BYTES)};
+    return {model_.reads_memory() ? 1 : panels(LEAST_CACHED_RUN_BYTES), panels(MOST_RUN_BYTES)};
   }
   bool wants_fixed16(const Matrix& matrix) const;
   // Call in tasks only: memory may move in the next step.
   Operand operand(const OperandMemory& memory, const Matrix& matrix, int rows) const;
-  void prepare_row(const Op& op, const Matrix& matrix, const Operand& to, int row, int target, float* normed) const;
+  void prepare_row(const Op& op, const Matrix& matrix, const Operand& to, int row, float* normed) const;
   void convert(const Matrix& matrix, const float* x, const Operand& rows, int row) const;
   void epilogue(const Op& op, int panel, int first, int count, float* sums) const;
-  std::uint8_t* scratch(int thread, std::size_t bytes) { m.scratch_[thread].grow(bytes); return m.scratch_[thread].data(); }
+  std::uint8_t* scratch(int thread, std::size_t bytes) { model_.scratch_[thread].grow(bytes); return model_.scratch_[thread].data(); }
 
   // heads.cpp
   void heads(const Op& op, int thread);
@@ -253,15 +240,16 @@ class Step : public Work {
   void experts(const Op& op, int thread);
 
   void row_op(const Op& op, int row);
+  void rotate(const Op& op, int row, float* heads, int count) const;  // the rotary embedding of `count` heads, in place
   // Gate and up of `rows` rows -> out.
   void gate(const Op& op, ConstRows gates, ConstRows ups, int rows, int n, Rows out) const {
-    if (op.activation == Activation::clamped) return m.kernels_.clamped_gate(op.clamp, gates, ups, rows, n, out);
-    m.kernels_.act_mul(op.activation, gates, ups, rows, n, out);
+    if (op.activation == Activation::clamped) return model_.kernels_.clamped_gate(op.clamp, gates, ups, rows, n, out);
+    model_.kernels_.act_mul(op.activation, gates, ups, rows, n, out);
   }
   void prologue(int thread);  // embeddings and rotary tables
 
-  Model& m;
-  const Batch b;
+  Model& model_;
+  const Batch batch_;
   const bool int8_;  // rows of products with codes are int8
   std::vector<AttentionTask> tasks_;
   std::vector<AttentionTask> merges_;

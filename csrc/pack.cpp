@@ -57,7 +57,9 @@ struct F16 { std::uint16_t bits; };
 float float_of(Bf16 x) { return from_bf16_bits(x.bits); }
 float float_of(F16 x) { return from_half_bits(x.bits); }
 
-template <class T> std::uint32_t bf16_pair(const T* p) { return to_bf16_bits(float_of(p[0])) | std::uint32_t{to_bf16_bits(float_of(p[1]))} << 16; }
+template <class T> std::uint32_t bf16_pair(const T* p) {
+  return to_bf16_bits(float_of(p[0])) | std::uint32_t{to_bf16_bits(float_of(p[1]))} << 16;
+}
 std::uint32_t bf16_pair(const Bf16* p) { return p[0].bits | std::uint32_t{p[1].bits} << 16; }
 
 std::uint32_t i8_word(const std::int8_t* p) {
@@ -129,7 +131,8 @@ void pack_dense(Pool& pool, const Matrix& m, const Destination& to, const T* sou
       for (int vec = 0; vec < width / LANES; ++vec) {
         LaneRows<T> lanes;
         if (!set_lanes(lanes, source, m.k, vec, row_of)) continue;
-        transpose<K>(lanes, from, std::min(STEPS_PER_PASS * K, m.k - from), out + std::size_t(from / K) * width + vec * LANES, width, encode);
+        Word* to_words = out + std::size_t(from / K) * width + vec * LANES;
+        transpose<K>(lanes, from, std::min(STEPS_PER_PASS * K, m.k - from), to_words, width, encode);
       }
   });
 }
@@ -188,8 +191,12 @@ void pack_groups(Pool& pool, const Matrix& m, const Destination& to, const Coded
 
 template <class Scale> void pack_coded(Pool& pool, const Matrix& m, const Destination& to, const CodedRows& source) {
   using Lanes = LaneRows<std::int8_t>;
-  const auto i8 = [](const Lanes& lanes, int from, int count, std::uint32_t* out, int stride) { transpose<4>(lanes, from, count, out, stride, i8_word); };
-  const auto i4 = [](const Lanes& lanes, int from, int count, std::uint32_t* out, int stride) { transpose<8>(lanes, from, count, out, stride, i4_word); };
+  const auto i8 = [](const Lanes& lanes, int from, int count, std::uint32_t* out, int stride) {
+    transpose<4>(lanes, from, count, out, stride, i8_word);
+  };
+  const auto i4 = [](const Lanes& lanes, int from, int count, std::uint32_t* out, int stride) {
+    transpose<8>(lanes, from, count, out, stride, i4_word);
+  };
   const auto i6 = [](const Lanes& lanes, int from, int count, std::uint32_t* out, int stride) {
     transpose<16>(lanes, from, count, out, stride, i6_word<0>);
     transpose<16>(lanes, from, count, out + LANES, stride, i6_word<1>);

@@ -15,8 +15,8 @@ struct Destination {
   int index, first, half;
 };
 
-// Quantized rows: codes [rows, k] as in penstock/compute/quant/codes.py; scales and mins (or nullptr) [rows, groups] of scale_bytes each; units
-// [rows], or factors and those of mins [rows, groups / factor_groups], where the matrix has them.
+// Quantized rows: codes [rows, k] as in penstock/compute/quant/codes.py; scales and mins (or nullptr) [rows, groups] of scale_bytes each;
+// units [rows], or factors and those of mins [rows, groups / factor_groups], where the matrix has them.
 struct CodedRows {
   const std::int8_t* codes;
   const void *scales, *mins;

@@ -1,6 +1,5 @@
 #include "pool.h"
 
-#include <cfenv>
 #include <stdexcept>
 #include <string>
 
@@ -11,6 +10,8 @@
 #if defined(__x86_64__)
 #include <emmintrin.h>
 #endif
+
+#include "arithmetic.h"
 
 namespace penstock {
 
@@ -45,18 +46,6 @@ class ScopedAffinity {
 #else
   explicit ScopedAffinity(int) {}
 #endif
-};
-
-// While one lives, the calling thread rounds to nearest and keeps denormals, whatever else the process has set (torch.set_flush_denormal, a
-// library built with -ffast-math): bits depend on no thread.
-class DefaultArithmetic {
- public:
-  DefaultArithmetic() { std::fegetenv(&previous_), std::fesetenv(FE_DFL_ENV); }
-  ~DefaultArithmetic() { std::fesetenv(&previous_); }
-  DefaultArithmetic(const DefaultArithmetic&) = delete;
-
- private:
-  std::fenv_t previous_;
 };
 
 int cpu_of(const std::vector<int>& cpus, int thread) { return thread < static_cast<int>(cpus.size()) ? cpus[thread] : -1; }
@@ -143,7 +132,7 @@ void Pool::worker_loop(int thread) {
 }
 
 Work::Work(Pool& pool, int max_phases)
-    : pool_(pool), threads_(pool.size()), phases_(max_phases), ranges_(static_cast<std::size_t>(max_phases) * threads_), cursors_(threads_) {}
+    : pool_(pool), threads_(pool.size()), phases_(max_phases), ranges_(std::size_t(max_phases) * threads_), cursors_(threads_) {}
 
 void Work::record_exception() {
   if (!failed_.exchange(true, std::memory_order_relaxed)) error_ = std::current_exception();  // published by the phase's `done`
@@ -161,8 +150,9 @@ Work::Tasks Work::next_tasks(Range* ranges, int thread, int count, RunLength len
       if (first >= end) break;
       const int taking = std::min(end - first, std::clamp((end - first) / 2, least, length.most));
       const Tasks taken = i == 0 ? Tasks{first, first + taking} : Tasks{end - taking, end};
-      const std::uint64_t left = i == 0 ? std::uint64_t(first + taking) << 32 | std::uint64_t(end) : std::uint64_t(first) << 32 | std::uint64_t(end - taking);
-      if (span.compare_exchange_weak(current, left, std::memory_order_relaxed)) return taken;
+      const Tasks left = i == 0 ? Tasks{taken.end, end} : Tasks{first, taken.first};
+      const std::uint64_t packed = std::uint64_t(left.first) << 32 | std::uint64_t(left.end);
+      if (span.compare_exchange_weak(current, packed, std::memory_order_relaxed)) return taken;
     }
   }
   return {0, 0};

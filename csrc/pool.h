@@ -1,9 +1,9 @@
 // A thread pool that runs work in phases, and steals.
 //
 // A phase is a number of tasks. It ends when all tasks are done, not when all threads have arrived: a thread that was descheduled delays
-// the others only if it was in the middle of a run of them. Each thread starts on a contiguous range of tasks of its own, which reads memory in
-// order, and then takes tasks from the end of other threads' ranges. Taking tasks waits for all that the core has begun to load, and begins
-// to load anew, so short tasks are taken in runs.
+// the others only if it was in the middle of a run of them. Each thread starts on a contiguous range of tasks of its own, which reads
+// memory in order, and then takes tasks from the end of other threads' ranges. Taking tasks waits for all that the core has begun to load,
+// and begins to load anew, so short tasks are taken in runs.
 //
 // An exception in a task skips the remaining tasks; run() rethrows it after the last phase.
 //
@@ -45,7 +45,8 @@ class Work {
  protected:
   // The next phase: tasks 0 .. count - 1, `count` being the same on all threads. A thread calls prepare() before its first task, and
   // run(first, end) for tasks first .. end - 1, as many as `length` says.
-  template <class Prepare, class Run> void parallel_for_runs(int thread, int count, RunLength length, const Prepare& prepare, const Run& run);
+  template <class Prepare, class Run>
+  void parallel_for_runs(int thread, int count, RunLength length, const Prepare& prepare, const Run& run);
   template <class Task> void parallel_for(int thread, int count, const Task& task) {
     parallel_for_runs(thread, count, {}, [] {}, [&](int first, int) { task(first); });
   }
@@ -62,14 +63,14 @@ class Work {
  private:
   friend class Pool;
   struct alignas(64) Phase {
-    std::atomic<int> done{0};
+    std::atomic<int> done{0};  // tasks
   };
   static constexpr std::uint64_t UNTOUCHED = ~std::uint64_t{0};  // of a span: all tasks of its thread are left
   struct alignas(64) Range {
     std::atomic<std::uint64_t> span{UNTOUCHED};  // first task << 32 | end
   };
   struct alignas(64) Cursor {
-    int phase = 0;
+    int phase = 0;  // that its thread enters next
   };
   struct Tasks { int first, end; };
   Tasks next_tasks(Range* ranges, int thread, int count, RunLength length);  // empty: there are none

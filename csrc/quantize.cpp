@@ -50,7 +50,9 @@ std::int32_t ordered_int(float x) {
   const auto bits = static_cast<std::int32_t>(bits_of(x));
   return bits ^ ((bits >> 31) & 0x7fffffff);
 }
-float from_ordered_int(std::int32_t ordered) { return float_from_bits(static_cast<std::uint32_t>(ordered ^ ((ordered >> 31) & 0x7fffffff))); }
+float from_ordered_int(std::int32_t ordered) {
+  return float_from_bits(static_cast<std::uint32_t>(ordered ^ ((ordered >> 31) & 0x7fffffff)));
+}
 
 struct MinMax { float low, high; };
 
@@ -84,7 +86,8 @@ void encode(const float* x, int n, float min_value, float scale, const CodeRange
     std::fill_n(codes, n, static_cast<std::uint8_t>(bias));
     return;
   }
-  for (int i = 0; i < n; ++i) codes[i] = static_cast<std::uint8_t>(static_cast<int>(clamp_and_round((x[i] - min_value) / scale, low, high)) + bias);
+  for (int i = 0; i < n; ++i)
+    codes[i] = static_cast<std::uint8_t>(static_cast<int>(clamp_and_round((x[i] - min_value) / scale, low, high)) + bias);
 }
 
 // One row, one float scale, which is not finite if the row is not.
@@ -193,7 +196,8 @@ bool quantize_rows(const Job& job, int first, int end) {
     }
     auto *scales = static_cast<std::uint16_t*>(job.scales) + scale, *mins = static_cast<std::uint16_t*>(job.mins) + scale;
     for (int g = 0; g < groups; ++g) {
-      quantize_unsigned(row.data() + std::size_t(g) * job.group, job.group, job.codes + at + std::size_t(g) * job.group, scales[g], mins[g]);
+      const std::size_t begin = std::size_t(g) * job.group;
+      quantize_unsigned(row.data() + begin, job.group, job.codes + at + begin, scales[g], mins[g]);
       all_finite = all_finite && is_finite(scales[g]) && is_finite(mins[g]);
     }
   }
@@ -245,6 +249,7 @@ bool quantize(const Source& source, int group, const Codes& codes, const Scales&
 }  // namespace
 
 void bind_quantize(nb::module_& module) {
-  module.def("quantize", &quantize, nb::arg(), nb::arg("group"), nb::arg("codes").noconvert(), nb::arg("scales").noconvert(), nb::arg("beside").none(), nb::arg("pool"),
+  module.def("quantize", &quantize, nb::arg(), nb::arg("group"), nb::arg("codes").noconvert(), nb::arg("scales").noconvert(),
+             nb::arg("beside").none(), nb::arg("pool"),
              "Rounds rows by group (0: each row by one scale) into codes, scales and mins or units; whether all scales are finite.");
 }

@@ -33,6 +33,8 @@
   OPAQUE(acc##j);
 #define END(j) CONSUME(acc##j);
 
+namespace penstock {
+
 namespace {
 
 // Neither zero nor denormal, and different in each lane: zeros would draw less power and raise the clock.
@@ -346,15 +348,18 @@ const Rate RATES[] = {
 
 }  // namespace
 
-bool prefers_bf16_pairs() { return features().avx512_bf16 && !features().intel; }
-
 std::vector<Rate> usable_rates() {
   std::vector<Rate> usable;
   for (const Rate& rate : RATES)
     if (rate.usable(features())) usable.push_back(rate);
-  const auto named = [&](const char* isa) {
-    return std::find_if(usable.begin(), usable.end(), [&](const Rate& rate) { return !std::strcmp(rate.dtype, "bf16") && !std::strcmp(rate.isa, isa); });
+  const auto bf16_by = [&](const char* isa) {
+    return std::find_if(usable.begin(), usable.end(), [&](const Rate& rate) {
+      return !std::strcmp(rate.dtype, "bf16") && !std::strcmp(rate.isa, isa);
+    });
   };
-  if (const auto pairs = named("avx512_bf16"), values = named("avx512"); pairs != usable.end() && !prefers_bf16_pairs()) std::iter_swap(pairs, values);
+  const auto pairs = bf16_by("avx512_bf16"), values = bf16_by("avx512");  // values: widened to float
+  if (pairs != usable.end() && !prefers_bf16_pairs()) std::iter_swap(pairs, values);
   return usable;
 }
+
+}  // namespace penstock

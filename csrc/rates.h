@@ -1,9 +1,11 @@
 // Peak arithmetic rates: loops of multiply-adds in registers, per data type and instruction set.
 #pragma once
 
+#include <vector>
+
 #include "features.h"
 
-#include <vector>
+namespace penstock {
 
 struct Rate {
   const char* dtype;  // "fp32", "bf16", "int16" or "int8"
@@ -17,6 +19,4 @@ struct Rate {
 // an instruction multiplies 16-bit integers.
 std::vector<Rate> usable_rates();
 
-// Whether bf16 dot products are faster than float fmas on widened bf16: on AMD's Zen 4 twice as fast, on Intel's cores of 2023 half as
-// fast. Decided by vendor rather than measured, since the choice of kernels determines the bits of results and must be reproducible.
-bool prefers_bf16_pairs();
+}  // namespace penstock

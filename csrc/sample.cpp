@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <limits>
 #include <memory>
 #include <numeric>
+
+#include "arithmetic.h"
+#include "numbers.h"
 
 namespace penstock {
 
@@ -30,9 +32,7 @@ double uniform_of(std::uint64_t seed, std::int64_t index) {
 // A sort key: larger for a larger value, then for a lower index. The float's bits are mapped to an unsigned integer of the same order,
 // followed by the complement of the index.
 std::uint64_t key_of(float value, int index) {
-  value += 0.0f;  // -0 becomes 0
-  std::uint32_t bits;
-  std::memcpy(&bits, &value, 4);
+  std::uint32_t bits = bits_of(value + 0.0f);  // -0 becomes 0
   bits ^= bits >> 31 ? 0xffffffffu : 0x80000000u;
   return std::uint64_t{bits} << 32 | (0xffffffffu - static_cast<std::uint32_t>(index));
 }
@@ -40,9 +40,7 @@ std::uint64_t key_of(float value, int index) {
 float value_of_key(std::uint64_t key) {
   std::uint32_t bits = static_cast<std::uint32_t>(key >> 32);
   bits ^= bits >> 31 ? 0x80000000u : 0xffffffffu;
-  float value;
-  std::memcpy(&value, &bits, 4);
-  return value;
+  return float_from_bits(bits);
 }
 
 int index_of_key(std::uint64_t key) { return static_cast<int>(0xffffffffu - static_cast<std::uint32_t>(key)); }
@@ -72,6 +70,17 @@ std::uint64_t key_at_mass(std::vector<Weighted>& items, double target) {
   return last->key;
 }
 
+// The first index at which the running sum of weights exceeds `target`, or else the last one with a weight.
+int index_at(const float* weights, int n, double target) {
+  int last = 0;
+  for (int i = 0; i < n; ++i) {
+    if (weights[i] <= 0) continue;
+    last = i;
+    if ((target -= weights[i]) < 0) break;
+  }
+  return last;
+}
+
 // Rows distributed over the pool's threads.
 template <class Task> class RowTasks : public Work {
  public:
@@ -85,7 +94,9 @@ template <class Task> class RowTasks : public Work {
   Task task_;
 };
 
-template <class Task> void run_rows(Pool& pool, int count, const Task& task) { pool.run(std::make_shared<RowTasks<Task>>(pool, count, task)); }
+template <class Task> void run_rows(Pool& pool, int count, const Task& task) {
+  pool.run(std::make_shared<RowTasks<Task>>(pool, count, task));
+}
 
 }  // namespace
 
@@ -100,6 +111,7 @@ void Sampler::Scratch::fit(int vocab) {
 
 template <class Task> void Sampler::for_each_row(const Logits& logits, const Task& task) {
   if (logits.rows < 2 || std::size_t(logits.rows) * logits.vocab < MIN_PARALLEL_LOGITS) {
+    const DefaultArithmetic arithmetic;  // as in Pool::run
     for (int row = 0; row < logits.rows; ++row) task(row, scratch_[0]);
     return;
   }
@@ -110,7 +122,8 @@ void Sampler::choose(const Logits& logits, const Drawing* const* drawings, const
   for_each_row(logits, [&](int row, Scratch& s) {
     const float* x = logits.row(row);
     const Drawing& how = *drawings[row];
-    tokens[row] = how.temperature == 0 ? kernels_.argmax(x, logits.vocab) : draw(x, logits.vocab, how, uniform_of(how.seed, indices[row]), s);
+    tokens[row] = how.temperature == 0 ? kernels_.argmax(x, logits.vocab)
+                                       : draw(x, logits.vocab, how, uniform_of(how.seed, indices[row]), s);
   });
 }
 
@@ -134,26 +147,15 @@ int Sampler::draw_unfiltered(int n, double uniform, Scratch& s) const {
   while (block < last_block && s.sums[block] <= target) target -= s.sums[block++];
   const int begin = block * VOCAB_BLOCK, count = std::min(VOCAB_BLOCK, n - begin);
   kernels_.exp_row(s.values.data() + begin, 0, count, s.weights.data());
-  int last = 0;
-  for (int i = 0; i < count; ++i) {
-    if (s.weights[i] <= 0) continue;
-    last = i;
-    if ((target -= s.weights[i]) < 0) break;
-  }
-  return begin + last;
+  return begin + index_at(s.weights.data(), count, target);
 }
 
 int Sampler::draw_filtered(double uniform, Scratch& s) const {
   const float row_max = s.values[kernels_.argmax(s.values.data(), s.count)];
   kernels_.exp_row(s.values.data(), row_max, s.count, s.weights.data());
-  double target = std::accumulate(s.weights.begin(), s.weights.begin() + s.count, 0.0) * uniform;
-  int last = 0;
-  for (int i = 0; i < s.count; ++i) {
-    if (s.weights[i] <= 0) continue;
-    last = i;
-    if ((target -= s.weights[i]) < 0) break;
-  }
-  return s.all ? last : s.ids[last];
+  const double target = std::accumulate(s.weights.begin(), s.weights.begin() + s.count, 0.0) * uniform;
+  const int index = index_at(s.weights.data(), s.count, target);
+  return s.all ? index : s.ids[index];
 }
 
 // Applies the filters in order. Weights are computed of the remaining candidates where they are first needed.
@@ -209,7 +211,8 @@ Sampler::Bound Sampler::mass_bound(const float* scores, double target, Scratch& 
   float low = -200, high = INF;
   int from_low = s.count, from_high = 0;
   double above = 0;  // weight at and above `high`, less than the target
-  for (float middle = 0; from_low - from_high > max_candidates && middle > low && middle < high; middle = (low + std::min(high, 0.0f)) / 2) {
+  for (float middle = 0; from_low - from_high > max_candidates && middle > low && middle < high;
+       middle = (low + std::min(high, 0.0f)) / 2) {
     int count;
     const double mass = kernels_.mass_at_least(scores, weights, s.count, middle, &count);
     if (mass >= target) low = middle, from_low = count;

@@ -3,7 +3,6 @@
 
 #include "features.h"
 #include "kernels.h"
-#include "rates.h"
 
 namespace generic { extern const penstock::Kernels table; }
 namespace avx2 { extern const penstock::Kernels table; }

@@ -27,7 +27,8 @@ template <class T> class Arena {
   // Appends `count` uninitialized values and returns the index of the first. Invalidates pointers.
   std::uint32_t add(std::uint32_t count) {
     const std::uint64_t wanted = std::uint64_t{size_} + count;
-    if (wanted > MOST) throw std::length_error(std::to_string(wanted) + " entries are too many for a store of drafts, which holds 2147483648");
+    if (wanted > MOST)
+      throw std::length_error(std::to_string(wanted) + " entries are too many for a store of drafts, which holds " + std::to_string(MOST));
     if (wanted > capacity_) grow(wanted);
     const std::uint32_t at = size_;
     size_ = static_cast<std::uint32_t>(wanted);

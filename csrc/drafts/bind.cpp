@@ -81,7 +81,8 @@ class AllRuns {
 
 void bind_drafts(nb::module_& module) {
   nb::class_<Tries>(module, "Tries")
-      .def(nb::init<std::uint32_t, double, double, std::uint64_t>(), nb::arg("depth"), nb::arg("likely"), nb::arg("doubt"), nb::arg("remembered"))
+      .def(nb::init<std::uint32_t, double, double, std::uint64_t>(), nb::arg("depth"), nb::arg("likely"), nb::arg("doubt"),
+           nb::arg("remembered"))
       .def("begin", [](Tries& tries, std::int64_t seq_id, std::uint64_t num_prompt, const nb::bytes& salt) {
         tries.begin(seq_id, num_prompt, std::string(salt.c_str(), salt.size()));
       }, nb::arg("seq_id"), nb::arg("num_prompt"), nb::arg("salt"))

@@ -1,4 +1,5 @@
-// Hashes of tokens and of runs of them, mixed with a key that differs between processes: nobody can write a prompt whose tokens all collide.
+// Hashes of tokens and of runs of them, mixed with a key that differs between processes: nobody can write a prompt whose tokens all
+// collide.
 #pragma once
 #include <cstdint>
 #include <random>

@@ -7,8 +7,8 @@
 //   i8, i6, i4       tile_codes, for more than MAX_VECTOR_ROWS rows: k-blocks that fit L1, blocks of 16 rows, columns
 //   i4 with units    tile_units, for more than MAX_VECTOR_UNIT_ROWS: each k-block is first unpacked to bytes, code times multiple
 //
-// Batch invariance: a tile product adds its 16 pairs along k in an order of its own, so bf16 products take tiles at fixed k, or vectors that
-// add as tiles do. Integer products are exact in any order, so few rows may take the vector kernels (panel.h) and get the same bits.
+// Batch invariance: a tile product adds its 16 pairs along k in an order of its own, so bf16 products take tiles at fixed k, or vectors
+// that add as tiles do. Integer products are exact in any order, so few rows may take the vector kernels (panel.h) and get the same bits.
 #pragma once
 #include "amxcodes.h"
 #include "tilesums.h"

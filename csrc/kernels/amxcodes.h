@@ -34,7 +34,9 @@ inline int amx_row_bytes(const Matrix& m, int rows, bool int8) {
 // i8 codes with one scale per column, plain int8 rows.
 inline void tile_plain_int8(const Task& t) {
   tile_dense<false, true>(t);
-  scale_columns(t, 0, t.rows, [&](int r, const float* out) PENSTOCK_INLINED { return to_float(add_i(load_raw(out), set1_i(t.x.acc_init[r]))); });
+  scale_columns(t, 0, t.rows, [&](int r, const float* out) PENSTOCK_INLINED {
+    return to_float(add_i(load_raw(out), set1_i(t.x.acc_init[r])));
+  });
 }
 
 // Bytes of packed codes that the k-blocks take.

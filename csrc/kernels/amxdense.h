@@ -77,7 +77,8 @@ template <bool STREAM, bool INT8, int V, class Weights> void dense_panels(const 
       for (int k = from; k < end; k += max_tiles) {
         const TileKBlock part = weights.block(one, k, std::min(max_tiles, end - k));
         const bool last = k + max_tiles >= num_tiles;
-        const Bytes next = k + max_tiles < end || p + 1 == t.num_panels ? weights.packed(one, k + max_tiles) : weights.packed(t.single(p + 1), from);
+        const Bytes next = k + max_tiles < end || p + 1 == t.num_panels ? weights.packed(one, k + max_tiles)
+                                                                       : weights.packed(t.single(p + 1), from);
         const int lines = weights.packed_lines(part.tiles);
         const std::size_t x_offset = std::size_t(k) * part.tile_bytes;
         k == 0 ? dense_tile_rows<STREAM, INT8, false, V>(one, part, x_offset, next, lines, last)

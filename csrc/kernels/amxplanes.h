@@ -1,5 +1,5 @@
-// Integer rows in planes times codes that are B tiles, of one panel and a run of k-blocks. A row of int8 is one plane; a row of 16-bit fixed
-// point is two, x = 256 * high byte + low byte, since the matrix unit multiplies bytes or bf16:
+// Integer rows in planes times codes that are B tiles, of one panel and a run of k-blocks. A row of int8 is one plane; a row of 16-bit
+// fixed point is two, x = 256 * high byte + low byte, since the matrix unit multiplies bytes or bf16:
 //
 //   row r:   high bytes, k = 0 .. | low bytes, k = 0 ..      both planes of a row lie side by side: `plane_stride` bytes apart
 //
@@ -60,7 +60,8 @@ template <class Planes, int V> PENSTOCK_INLINE void accumulate_tiles(const TileO
       }
     } else {  // weights are loaded twice, so that consecutive products have different accumulators
       accumulate_columns<false, INT8, V>([&](int v) PENSTOCK_INLINED { return w + 64 * v; }, of.w_step);
-      if constexpr (Planes::PLANES == 2) accumulate_columns<false, INT8, V, true>([&](int v) PENSTOCK_INLINED { return w + 64 * v; }, of.w_step);
+      if constexpr (Planes::PLANES == 2)
+        accumulate_columns<false, INT8, V, true>([&](int v) PENSTOCK_INLINED { return w + 64 * v; }, of.w_step);
     }
   }
 }

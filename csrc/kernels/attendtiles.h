@@ -49,15 +49,15 @@ inline void score_tiles(const AttentionBlock& b, const TilePointers& tiles, int 
       constexpr int V = vecs;
       multiply_tiles<V>(b.queries + stride * TILE_ROWS * block, stride, steps, tile_bytes, 64,
                         [&](int s, int i) PENSTOCK_INLINED { return tiles.keys[v + i] + w_tile * s; });
-      store_acc<V>(reinterpret_cast<std::uint8_t*>(b.scores + std::size_t(CHUNK) * TILE_ROWS * block + TILE * v), CHUNK * 4);
+      store_acc<V>(reinterpret_cast<std::uint8_t*>(b.scores + std::size_t(CHUNK) * TILE_ROWS * block + TILE_SLOTS * v), CHUNK * 4);
       if (block == 0)
-        for (int i = 0; i < V; ++i) fetch(tiles.values[v + i], stride * TILE);
+        for (int i = 0; i < V; ++i) fetch(tiles.values[v + i], stride * TILE_SLOTS);
     });
 }
 
 // B tiles of 32 keys each. The last is padded with zeros if `count` is odd.
 inline int value_pairs(const AttentionBlock& b, const TilePointers& tiles, int count, Bytes* pairs) {
-  const std::size_t bytes = std::size_t(b.padded) * 2 * TILE;
+  const std::size_t bytes = std::size_t(b.padded) * 2 * TILE_SLOTS;
   for (int t = 0; t < count; t += 2) {
     pairs[t / 2] = tiles.values[t];
     if (t + 1 < count && tiles.values[t + 1] == tiles.values[t] + bytes) continue;
@@ -85,7 +85,7 @@ inline void weigh_values_tiles(const AttentionBlock& b, const TilePointers& tile
   Bytes pairs[CHUNK_TILES / 2];
   const int steps = value_pairs(b, tiles, count, pairs);
   const std::size_t w_row = std::size_t(b.padded) * 4, stride = CHUNK * 2;
-  auto* product = reinterpret_cast<float*>(b.tile_scratch + std::size_t(b.padded) * 2 * TILE * CHUNK_TILES);
+  auto* product = reinterpret_cast<float*>(b.tile_scratch + std::size_t(b.padded) * 2 * TILE_SLOTS * CHUNK_TILES);
   configure_tiles(std::min(b.rows, TILE_ROWS), 64);
   for (int block = 0; block < block_count(b.rows); ++block)
     for_tile_quads(b.padded / LANES, [&](auto vecs, int v) PENSTOCK_INLINED {
@@ -96,7 +96,7 @@ inline void weigh_values_tiles(const AttentionBlock& b, const TilePointers& tile
       store_acc<V>(reinterpret_cast<std::uint8_t*>(product), BLOCK_COLUMNS * 4);
       tile_fence();
       if (next && block == 0)
-        for (int t = 0; t < count; ++t) fetch(next->keys[t] + 64 * TILE / 2 * v, 64 * TILE / 2 * V);
+        for (int t = 0; t < count; ++t) fetch(next->keys[t] + 64 * TILE_SLOTS / 2 * v, 64 * TILE_SLOTS / 2 * V);
       const int first = TILE_ROWS * block;
       add_weighed_values<V>(b, first, std::min(TILE_ROWS, b.rows - first), LANES * v, product);
     });
@@ -116,7 +116,7 @@ template <int R> [[gnu::noinline]] void score_tileless(const AttentionBlock& b, 
         __builtin_prefetch(tiles.values[t + v] + at, 0, 2);
         return tiles.keys[t + v] + at;
       });
-    store_sums(sum, b.scores + TILE * t, CHUNK);
+    store_sums(sum, b.scores + TILE_SLOTS * t, CHUNK);
   };
   constexpr int V = tileless_vectors(R);
   int t = 0;
@@ -127,12 +127,14 @@ template <int R> [[gnu::noinline]] void score_tileless(const AttentionBlock& b, 
 // P V of R rows and V column vectors from vector `vec` on. Meanwhile prefetches the next chunk's keys. Of an odd last tile there are eight
 // pairs, where tiles add eight products of zeros more: no sum differs by that, unless a zero is negative.
 template <int R, int V>
-[[gnu::noinline]] void weigh_tileless(const AttentionBlock& b, const TilePointers& tiles, int count, int vec, const TilePointers* next, float* out) {
-  constexpr int PAIRS = TILE / 2;
+[[gnu::noinline]] void weigh_tileless(const AttentionBlock& b, const TilePointers& tiles, int count, int vec, const TilePointers* next,
+                                      float* out) {
+  constexpr int PAIRS = TILE_SLOTS / 2;
   F sum[R][V];
   fill_block(sum, [](auto, auto) PENSTOCK_INLINED { return zero(); });
   for (int t = 0; t < count; t += 2)
-    add_tile<R, V>(sum, b.probs + std::size_t(2 * TILE) * t, CHUNK * 2, std::min(2, count - t) * PAIRS, [&](int p, int v) PENSTOCK_INLINED {
+    add_tile<R, V>(sum, b.probs + std::size_t(2 * TILE_SLOTS) * t, CHUNK * 2, std::min(2, count - t) * PAIRS,
+                   [&](int p, int v) PENSTOCK_INLINED {
       const int tile = t + p / PAIRS;
       const std::size_t at = std::size_t(p % PAIRS) * b.padded * 4 + 64 * (vec + v);
       if (next) __builtin_prefetch(next->keys[tile] + at, 0, 2);
@@ -141,7 +143,8 @@ template <int R, int V>
   store_sums(sum, out, BLOCK_COLUMNS);
 }
 
-template <int R> void attend_chunk_tileless(const AttentionBlock& b, const TilePointers& tiles, int begin, int count, const TilePointers* next) {
+template <int R>
+void attend_chunk_tileless(const AttentionBlock& b, const TilePointers& tiles, int begin, int count, const TilePointers* next) {
   {
     const FlushedDenormals flushed;
     score_tileless<R>(b, tiles, count);
@@ -163,7 +166,9 @@ template <int R> void attend_chunk_tileless(const AttentionBlock& b, const TileP
 
 inline void attend_chunk_by_tiles(const AttentionBlock& b, const TilePointers& tiles, int begin, int count, const TilePointers* next) {
   if (b.rows <= MAX_TILELESS_ROWS)
-    return for_row_blocks<MAX_TILELESS_ROWS>(b.rows, [&](auto r, int) PENSTOCK_INLINED { attend_chunk_tileless<r>(b, tiles, begin, count, next); });
+    return for_row_blocks<MAX_TILELESS_ROWS>(b.rows, [&](auto r, int) PENSTOCK_INLINED {
+      attend_chunk_tileless<r>(b, tiles, begin, count, next);
+    });
   tile_fence();
   score_tiles(b, tiles, count);
   tile_fence();

@@ -5,7 +5,8 @@
 // (cache.h) are small panels, so S and P V use the micro-kernels of the matrix products.
 //
 // Batch invariance: chunks and spans begin at fixed positions, and a chunk of which a row sees no key leaves its state unchanged, but
-// for the sign of a zero, which no later sum shows. So a row's numbers depend on its own position alone, not on the other rows of the block.
+// for the sign of a zero, which no later sum shows. So a row's numbers depend on its own position alone, not on the other rows of the
+// block.
 //
 // Masked keys have probability 0, which contributes 0 to P V unless the value is not finite (0 * inf = NaN). Rows whose accumulator has
 // become NaN that way are computed again one by one, with zeros in place of the masked values.
@@ -105,7 +106,7 @@ struct TilePrefetch {
 // acc = acc * rescale + P V of the tiles [from, to), for V vectors of the head dimension; rescaled where `from` is 0.
 template <class Step, int R, int V>
 PENSTOCK_INLINE void weigh_values(const AttentionBlock& b, const TileOrder& order, int from, int to, int row, int vec) {
-  const int steps = TILE / Step::K, w_step = b.padded * 4;
+  const int steps = TILE_SLOTS / Step::K, w_step = b.padded * 4;
   const std::size_t stride = std::size_t(CHUNK) / Step::K * Step::X_BYTES;
   const Bytes x = b.probs + stride * row;
   F sum[R][V];
@@ -218,7 +219,7 @@ inline void attend_chunk_masked(const AttentionBlock& one, const Cache& cache, T
   for (int t = 0; t < count; ++t) {
     std::uint8_t* copy = one.masked_values + bytes * t;
     std::memcpy(copy, tiles.values[t], bytes);
-    for (int lane = 0; lane < TILE; ++lane)
+    for (int lane = 0; lane < TILE_SLOTS; ++lane)
       if (LANES * t + lane < visible.from || LANES * t + lane >= visible.to)
         for (int d = 0; d < cache.padded; ++d) std::memset(copy + number * cache.value_at(lane, d), 0, number);
     tiles.values[t] = copy;

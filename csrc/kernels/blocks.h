@@ -10,7 +10,11 @@ namespace PENSTOCK_ISA {
 
 // Block shapes. R * V accumulators fit the register file; `grouped` blocks also hold totals over groups.
 constexpr int num_accumulators(bool grouped) { return grouped ? GROUPED_ACCUMULATORS : ACCUMULATORS; }
-constexpr int block_rows(int vecs, bool grouped = false, int max_rows = MAX_ROWS) { return std::min(max_rows, num_accumulators(grouped) / vecs); }
+// The most rows of a block beside so many column vectors.
+constexpr int block_rows(int vecs, bool grouped = false, int max_rows = MAX_ROWS) {
+  return std::min(max_rows, num_accumulators(grouped) / vecs);
+}
+// The column vectors of blocks: 4, or 2, where one block takes all rows beside them, else as many as leave room for max_rows.
 constexpr int block_vecs(int rows, bool grouped = false, int max_rows = MAX_ROWS) {
   return rows <= block_rows(4, grouped, max_rows)   ? 4
          : rows <= block_rows(2, grouped, max_rows) ? 2

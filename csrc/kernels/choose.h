@@ -1,7 +1,6 @@
 // Sampling kernels over one row of logits: argmax, sums of exponentials, selection by a bound. None sorts the vocabulary. Sums are in
 // double and in an order that depends on the row's length alone.
 #pragma once
-#include "../kernels.h"
 #include "rows.h"
 
 namespace PENSTOCK_ISA {

@@ -28,7 +28,8 @@ template <class Step, int R, int V>
 void dense_micro_kernel(const DenseKBlock& of, Bytes x, std::size_t stride, float* out, Prefetch prefetch) {
   F acc[R][V];
   fill_block(acc, [&](auto r, auto v) PENSTOCK_INLINED { return of.begin == 0 ? zero() : load(out + r * PANEL + LANES * v); });
-  accumulate<Step, R, V>(Step{}, acc, {of.w, of.w_step, x + std::size_t(of.begin / Step::K) * Step::X_BYTES, stride, of.length / Step::K}, prefetch);
+  accumulate<Step, R, V>(Step{}, acc,
+                         {of.w, of.w_step, x + std::size_t(of.begin / Step::K) * Step::X_BYTES, stride, of.length / Step::K}, prefetch);
   unrolled<R>([&](auto r) PENSTOCK_INLINED {
     unrolled<V>([&](auto v) PENSTOCK_INLINED { store(out + r * PANEL + LANES * v, acc[r][v]); });
   });
@@ -38,8 +39,10 @@ void dense_micro_kernel(const DenseKBlock& of, Bytes x, std::size_t stride, floa
 template <class Step> void multiply_dense_block(const Task& t, const DenseKBlock& of, const PackedWeights& read) {
   for_columns<false, MAX_ROWS>(t, read, [&](auto vecs, int v, const PrefetchPlan& plan) {
     const DenseKBlock columns{of.begin, of.length, of.w + Step::W_BYTES * v, of.w_step};
-    for_rows<vecs, false, MAX_ROWS>(t, plan, of.begin + of.length == t.matrix.k_padded, [&](auto count, int r, const Prefetch& prefetch) PENSTOCK_INLINED {
-      dense_micro_kernel<Step, count, vecs>(columns, t.x.data + t.x.stride * r, t.x.stride, t.out + std::size_t(PANEL) * r + LANES * v, prefetch);
+    for_rows<vecs, false, MAX_ROWS>(t, plan, of.begin + of.length == t.matrix.k_padded,
+                                    [&](auto count, int r, const Prefetch& prefetch) PENSTOCK_INLINED {
+      dense_micro_kernel<Step, count, vecs>(columns, t.x.data + t.x.stride * r, t.x.stride,
+                                            t.out + std::size_t(PANEL) * r + LANES * v, prefetch);
     });
   });
 }

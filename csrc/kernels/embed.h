@@ -15,14 +15,16 @@ inline float scalar_at(Bytes p, int bytes) {
 
 // Row n of W [n, k] -> out [k].
 inline void dequantize_row(const Matrix& m, int index, int n, float* out) {
-  const int p = n / PANEL, column = n % PANEL, width = m.width(p), k_per_step = m.k_per_step(), word_bytes = m.format == Format::f16 ? 2 : 4;
+  const int p = n / PANEL, column = n % PANEL, width = m.width(p), k_per_step = m.k_per_step();
+  const int word_bytes = m.format == Format::f16 ? 2 : 4;
   const std::size_t block_bytes = m.format == Format::i6 ? I6_BYTES : std::size_t(LANES) * word_bytes;
   const bool codes = m.has_codes();
   const Bytes panel = m.panel(index, p);
   const auto* units = reinterpret_cast<const float*>(panel + m.units_offset(width));
   // What a group's int8 scales (side 0) or mins (1) are multiplied with.
   const auto factor = [&](int g, int side) PENSTOCK_INLINED {
-    return scalar_at(panel + m.units_offset(width) + m.factor_bytes(width) * (g / m.factor_groups) + (std::size_t(width) * side + column) * 2, 2);
+    return scalar_at(panel + m.units_offset(width) + m.factor_bytes(width) * (g / m.factor_groups) +
+                         (std::size_t(width) * side + column) * 2, 2);
   };
   const auto scale_at = [&](Bytes scales, int g, int side) PENSTOCK_INLINED {
     const Bytes at = scales + (std::size_t(width) * side + column) * m.scale_bytes;

@@ -54,9 +54,12 @@ float to_fixed16_as(const float* x, int n, const Matrix& matrix, std::uint8_t* o
   const bool finite = row_max < INFINITY;
   const int exponent = finite && row_max > 0 ? std::max(-100, std::ilogb(row_max)) : 0;
   constexpr bool MULTIPLIED = LAYOUT == Fixed16Layout::interleaved;
-  const int zero_point = MULTIPLIED ? 128 : matrix.format != Format::i4 ? matrix.zero_point() : matrix.codebook_is_consecutive() ? -matrix.codebook[0] : 0;
+  const int zero_point = MULTIPLIED                         ? 128
+                         : matrix.format != Format::i4      ? matrix.zero_point()
+                         : matrix.codebook_is_consecutive() ? -matrix.codebook[0]
+                                                            : 0;
   const F inverse = set1(finite ? std::ldexp(1.0f, 14 - exponent) : 0.0f);
-  CodeSums sums(zero_point, acc_init, group_sums);
+  RowSums sums(zero_point, acc_init, group_sums);
   each_k_block(matrix, MULTIPLIED ? matrix.k_padded : matrix.group, [&](int begin, int end) {
     I lane_sum = zero_i();
     each_vector_until(x, finite ? n : 0, begin, end, [&](int i, int left, F v) PENSTOCK_INLINED {

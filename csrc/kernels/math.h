@@ -1,5 +1,7 @@
 // Transcendental functions of 16 lanes.
 #pragma once
+#include "../kernels.h"
+#include "steps.h"
 
 namespace PENSTOCK_ISA {
 

@@ -88,7 +88,8 @@ void packed_unit_kernel(const Step& step, const UnitBlock& of, const Operand& x,
   of.add_to(out, total);
 }
 
-template <int MAX, class Step> void multiply_units_in_registers(const Task& t, const Step& step, const UnitBlock& block, const PackedWeights& read) {
+template <int MAX, class Step>
+void multiply_units_in_registers(const Task& t, const Step& step, const UnitBlock& block, const PackedWeights& read) {
   for_columns<true, MAX>(t, read, [&](auto vecs, int v, const PrefetchPlan& plan) {
     const UnitBlock columns = block.at_columns(v);
     for_rows<vecs, true, MAX>(t, plan, block.is_last(t.matrix), [&](auto count, int r, const Prefetch& prefetch) PENSTOCK_INLINED {
@@ -184,7 +185,9 @@ template <class Multiplied> void multiply_units_buffered(const Task& t, const Un
 template <class Multiplied, class PackedStep> void multiply_units(const Task& t, int limit, const PackedStep& step) {
   for_unit_blocks(t, [&](const UnitBlock& block) {
     if (t.rows > limit) return multiply_units_buffered<Multiplied>(t, block, packed_weights(t, block, Multiplied::Step::K));
-    t.limits.with_block_rows(t.rows, [&](auto max) { multiply_units_in_registers<max>(t, step, block, packed_weights(t, block, PackedStep::K)); });
+    t.limits.with_block_rows(t.rows, [&](auto max) {
+      multiply_units_in_registers<max>(t, step, block, packed_weights(t, block, PackedStep::K));
+    });
   });
 }
 

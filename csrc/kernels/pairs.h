@@ -27,7 +27,8 @@ struct StepI8 {
   static constexpr bool INTEGER = PAIRS_ARE_INTEGER;
   static constexpr int K = 4, W_BYTES = 64, X_BYTES = 8;
   I8Table table = i8_table();
-  template <int R, int V> PENSTOCK_INLINE void multiply_words(PairSum (&acc)[R][V], const Raw (&raw)[V], Bytes x, std::size_t stride) const {
+  template <int R, int V>
+  PENSTOCK_INLINE void multiply_words(PairSum (&acc)[R][V], const Raw (&raw)[V], Bytes x, std::size_t stride) const {
     Pair first[V], second[V];
     unrolled<V>([&](auto v) PENSTOCK_INLINED { unpack_i8(raw[v], table, first[v], second[v]); });
     dot2_rows<R, V>(acc, first, x, stride);
@@ -61,7 +62,8 @@ template <class Codes> struct StepI4Pairs {
   static constexpr bool INTEGER = PAIRS_ARE_INTEGER;
   static constexpr int K = 8, W_BYTES = 64, X_BYTES = 16;
   Codes codes;
-  template <int T, int R, int V> PENSTOCK_INLINE void multiply_k_pair(PairSum (&acc)[R][V], const Raw (&raw)[V], Bytes x, std::size_t stride) const {
+  template <int T, int R, int V>
+  PENSTOCK_INLINE void multiply_k_pair(PairSum (&acc)[R][V], const Raw (&raw)[V], Bytes x, std::size_t stride) const {
     Pair b[V];
     unrolled<V>([&](auto v) PENSTOCK_INLINED { b[v] = codes.template k_pair<T>(raw[v]); });
     dot2_rows<R, V>(acc, b, x + 4 * T, stride);
@@ -79,9 +81,9 @@ using StepI4 = StepI4Pairs<CodebookCodes>;
 
 #if defined(PENSTOCK_FIXED16)
 
-// Rows in the form Operand::split: a word of bytes holds twice the k of a pair, so codes take fewer instructions to unpack, which one or two
-// rows hardly share. One factor of VPDPBUSD is signed and one is not: high bytes of rows are signed, low ones are not. Sums are those of
-// pairs.
+// Rows in the form Operand::split: a word of bytes holds twice the k of a pair, so codes take fewer instructions to unpack, which one or
+// two rows hardly share. One factor of VPDPBUSD is signed and one is not: high bytes of rows are signed, low ones are not. Sums are those
+// of pairs.
 constexpr int MAX_SPLIT_ROWS = 2;  // in a register block; some experts have more, as their form goes by the average
 struct SplitSum { I high, low; };  // of high bytes, of low ones
 PENSTOCK_INLINE void begin_sum(SplitSum& sum, I from) { sum.high = zero_i(), sum.low = from; }
@@ -89,7 +91,8 @@ PENSTOCK_INLINE I whole_sum(const SplitSum& sum) { return add_i(shift_left_8(sum
 
 // Codes as bytes, the same ones unsigned and signed, times the high bytes of rows at x and the low ones at x + low_at.
 template <int R, int V>
-PENSTOCK_INLINE void dot4_split(SplitSum (&acc)[R][V], const Raw (&unsigneds)[V], const Raw (&signeds)[V], Bytes x, int low_at, std::size_t stride) {
+PENSTOCK_INLINE void dot4_split(SplitSum (&acc)[R][V], const Raw (&unsigneds)[V], const Raw (&signeds)[V], Bytes x, int low_at,
+                                std::size_t stride) {
   unrolled<R>([&](auto r) PENSTOCK_INLINED {
     const Raw high = broadcast_u32(x + stride * r), low = broadcast_u32(x + stride * r + low_at);
     unrolled<V>([&](auto v) PENSTOCK_INLINED {

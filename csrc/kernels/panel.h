@@ -32,7 +32,8 @@ template <class Step> void multiply_widened(const Task& t) {
 }
 
 // Codes with scales: rows beyond `limit` find them unpacked once.
-template <class Unpack, class Step> void multiply_codes(const Task& t, int limit, const Unpack& unpack, const Step& step, const KBlocks& run) {
+template <class Unpack, class Step>
+void multiply_codes(const Task& t, int limit, const Unpack& unpack, const Step& step, const KBlocks& run) {
   if (t.rows > limit && fits_buffer<Unpack>(run.length)) return multiply_buffered(t, unpack, run);
   t.limits.with_block_rows(t.rows, [&](auto max) { multiply_in_registers<true, max>(t, step, run); });
 }
@@ -54,7 +55,8 @@ inline void multiply_int8_rows(const Task& unscaled) {
   const Matrix& m = t.matrix;
   const KBlocks all = all_groups(t);
   if (m.format == Format::i8) {
-    m.num_groups() == 1 ? multiply_in_registers<false, MAX_ROWS>(unscaled, StepInt8{}, all) : multiply_in_registers<true, MAX_ROWS>(t, StepInt8{}, all);
+    m.num_groups() == 1 ? multiply_in_registers<false, MAX_ROWS>(unscaled, StepInt8{}, all)
+                        : multiply_in_registers<true, MAX_ROWS>(t, StepInt8{}, all);
   } else if (m.format == Format::i6) {
     multiply_codes(t, t.limits.i4_int8, UnpackI6ToInt8{}, StepI6Int8{}, all);
   } else {

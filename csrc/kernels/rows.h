@@ -1,7 +1,7 @@
 // Row kernels: normalization, conversion to operand rows, rotary embedding, activations. Each works on 16 lanes along the row and reduces
 // lanes in a fixed order, so a row's result depends on its length alone.
 #pragma once
-#include "../layout.h"
+#include "math.h"
 
 namespace PENSTOCK_ISA {
 
@@ -92,10 +92,10 @@ template <class Body> PENSTOCK_INLINE void each_vector_until(const float* x, int
   }
 }
 
-// Sums of a row's codes, one k-block after another: what its accumulators begin with, and `group_sums` (or nullptr).
-class CodeSums {
+// Sums of the integers of a row, one k-block after another: what its accumulators begin with, and `group_sums` (or nullptr).
+class RowSums {
  public:
-  CodeSums(int zero_point, std::int32_t* acc_init, float* group_sums)
+  RowSums(int zero_point, std::int32_t* acc_init, float* group_sums)
       : factor_(-static_cast<std::uint32_t>(zero_point)), acc_init_(acc_init), group_sums_(group_sums) {}
   // `total`: the sums of 16 parts of the k-block.
   PENSTOCK_INLINE void add(I total) {
@@ -110,7 +110,8 @@ class CodeSums {
     } else {
       for (int i = 0; i < count_; ++i) sums[i] = reduce_add_i(totals_[i]);
     }
-    for (int i = 0; i < count_; ++i) *acc_init_++ = static_cast<std::int32_t>(factor_ * static_cast<std::uint32_t>(sums[i]));  // modulo 2^32
+    for (int i = 0; i < count_; ++i)
+      *acc_init_++ = static_cast<std::int32_t>(factor_ * static_cast<std::uint32_t>(sums[i]));  // modulo 2^32
     for (int i = 0; group_sums_ && i < count_; ++i) *group_sums_++ = static_cast<float>(sums[i]);
     count_ = 0;
   }
@@ -131,14 +132,14 @@ constexpr float MIN_INT8_SCALE = 0x1p-126f;  // the least float whose inverse is
 
 // x [n] -> out [k_padded], symmetric int8 in [-127, 127], rounded to nearest; returns the row's scale. See Kernels::to_int8.
 template <Int8Layout LAYOUT>
-float to_int8_as(const float* x, int n, const Matrix& matrix, std::int8_t* out, std::int32_t* acc_init, float* group_sums) {
+float to_int8_as(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* acc_init, float* group_sums) {
   constexpr bool MULTIPLIED = LAYOUT == Int8Layout::multiplied;
   const int group = MULTIPLIED ? FIXED_K_BLOCK : matrix.group, zero_point = MULTIPLIED ? 128 : matrix.zero_point();
   const float row_max = max_magnitude(x, n);
   const bool finite = row_max < INFINITY;
   const float scale = std::max(row_max / 127.0f, MIN_INT8_SCALE);
   const F inverse = set1(!finite ? 0.0f : scale > MIN_INT8_SCALE ? 127.0f / row_max : 1 / MIN_INT8_SCALE);
-  CodeSums sums(zero_point, acc_init, group_sums);
+  RowSums sums(zero_point, acc_init, group_sums);
   for (int begin = 0; begin < matrix.k_padded; begin += group) {
     I total = zero_i();
     each_vector_until(x, finite ? n : 0, begin, std::min(matrix.k_padded, begin + group), [&](int i, int left, F v) PENSTOCK_INLINED {
@@ -147,7 +148,7 @@ float to_int8_as(const float* x, int n, const Matrix& matrix, std::int8_t* out, 
       if constexpr (LAYOUT == Int8Layout::bf16) return store_bf16(reinterpret_cast<std::uint16_t*>(out) + i, to_float(codes));
       if constexpr (LAYOUT == Int8Layout::interleaved || MULTIPLIED) codes = interleave_for_i4(codes);
       std::int8_t tail[LANES];
-      store_i8(left < LANES ? tail : out + i, codes);
+      store_i8(left < LANES ? tail : reinterpret_cast<std::int8_t*>(out) + i, codes);
       if (left < LANES) std::memcpy(out + i, tail, left);
     });
     sums.add(total);
@@ -156,7 +157,7 @@ float to_int8_as(const float* x, int n, const Matrix& matrix, std::int8_t* out, 
   return finite ? scale : NAN;
 }
 
-inline float to_int8(const float* x, int n, const Matrix& matrix, std::int8_t* out, std::int32_t* acc_init, float* group_sums) {
+inline float to_int8(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* acc_init, float* group_sums) {
   const auto to = matrix.format == Format::i4 ? to_int8_as<Int8Layout::interleaved> : to_int8_as<Int8Layout::plain>;
   return to(x, n, matrix, out, acc_init, group_sums);
 }
@@ -210,11 +211,30 @@ inline void add_rows(ConstRows a, ConstRows b, int rows, int n, Rows out) {
 }
 
 inline void copy_rows(ConstRows from, int rows, int n, Rows out) {
-  each_vector_of(rows, n, [&](int r, int i, int left) PENSTOCK_INLINED { store_some(out.row(r) + i, load_some(from.row(r) + i, left), left); });
+  each_vector_of(rows, n, [&](int r, int i, int left) PENSTOCK_INLINED {
+    store_some(out.row(r) + i, load_some(from.row(r) + i, left), left);
+  });
 }
 
 inline void softcap(const float* x, float cap, int n, float* out) {
   for (int i = 0; i < n; i += LANES) store_some(out + i, set1(cap) * tanh(load_some(x + i, n - i) / set1(cap)), n - i);
+}
+
+// x -> exp(x - max x) / their sum, in place.
+inline void softmax(float* x, int n) {
+  F lane_max = set1(-INFINITY);
+  for (int i = 0; i < n; i += LANES)
+    lane_max = max(lane_max, n - i >= LANES ? load(x + i) : blend_first(load_some(x + i, n - i), n - i, set1(-INFINITY)));
+  const F top = set1(reduce_max(lane_max));
+  F total = zero();
+  for (int i = 0; i < n; i += LANES) {
+    F p = exp(load_some(x + i, n - i) - top);
+    if (n - i < LANES) p = blend_first(p, n - i, zero());
+    total = total + p;
+    store_some(x + i, p, n - i);
+  }
+  const F by = set1(reduce_add(total));
+  for (int i = 0; i < n; i += LANES) store_some(x + i, load_some(x + i, n - i) / by, n - i);
 }
 
 }  // namespace PENSTOCK_ISA

@@ -4,7 +4,8 @@
 //   y = sum over k-blocks of (scale * sum of x * code + min * sum of x)
 //
 // The inner sum is an accumulator of its own for each k-block: an integer where rows are integers, so exact in any order, else a float that
-// takes k in rising order. Outer sums are floats, `totals`, which take k-blocks in rising order; they leave for `out` and come back unrounded.
+// takes k in rising order. Outer sums are floats, `totals`, which take k-blocks in rising order; they leave for `out` and come back
+// unrounded.
 //
 // Batch invariance: k-blocks depend on the matrix alone, and both orders are those of k.
 #pragma once
@@ -23,15 +24,17 @@ struct KBlocks {
   std::size_t scale_stride;   // bytes from k-block to k-block, 0 within one group
   int scale_bytes;            // 1 (times a factor, or a multiple of the column's unit, which is left to the caller), 2 (f16) or 4
   Bytes factors = nullptr;    // f16, of the panel's first k-block whatever `first` is; nullptr: none
-  std::size_t min_factors = 0, factor_stride = 0;  // bytes from factors of scales to those of mins, from factor to factor
+  std::size_t min_factors = 0;    // bytes from the factors of scales to those of mins
+  std::size_t factor_stride = 0;  // bytes from factor to factor
   int factor_shift = 0;       // log2 of the k-blocks that share one
 
   // Without its factor.
   F load_scale(Bytes of, int v) const {
     if (scale_bytes == 1) return to_float(load_i8(of + LANES * v));
-    return scale_bytes == 2 ? from_f16(reinterpret_cast<const std::uint16_t*>(of) + LANES * v) : load(reinterpret_cast<const float*>(of) + LANES * v);
+    return scale_bytes == 2 ? from_f16(reinterpret_cast<const std::uint16_t*>(of) + LANES * v)
+                            : load(reinterpret_cast<const float*>(of) + LANES * v);
   }
-  // `side`: 0, or min_factors.
+  // `side`: 0 for scales, min_factors for mins.
   F load_factor(int k_block, int v, std::size_t side) const {
     return from_f16(reinterpret_cast<const std::uint16_t*>(factors + factor_stride * (k_block >> factor_shift) + side) + LANES * v);
   }
@@ -114,8 +117,8 @@ template <class Step, int R, int V> PENSTOCK_INLINE void begin_k_block(typename 
   });
 }
 
-// out (+)= the k-blocks; `x` and `out` at the block's first row. GROUPED: several k-blocks, so that totals are kept in registers; integer rows
-// are left to Task::scale_rows then.
+// out (+)= the k-blocks; `x` and `out` at the block's first row. GROUPED: several k-blocks, so that totals are kept in registers; integer
+// rows are left to Task::scale_rows then.
 template <class Step, int R, int V, bool GROUPED>
 void scaled_micro_kernel(const Step& step, const KBlocks& of, const Operand& x, float* out, Prefetch prefetch) {
   const auto out_at = [&](int r, int v) PENSTOCK_INLINED { return out + r * PANEL + LANES * v; };
@@ -161,10 +164,12 @@ void scaled_micro_kernel(const Step& step, const KBlocks& of, const Operand& x, 
 }
 
 // All columns and rows over some k-blocks. `read`: the memory that their codes are in, or were unpacked from.
-template <bool GROUPED, int MAX, class Step> void multiply_k_blocks(const Task& t, const Step& step, const KBlocks& of, const PackedWeights& read) {
+template <bool GROUPED, int MAX, class Step>
+void multiply_k_blocks(const Task& t, const Step& step, const KBlocks& of, const PackedWeights& read) {
   for_columns<GROUPED, MAX>(t, read, [&](auto vecs, int v, const PrefetchPlan& plan) {
     const KBlocks columns = of.at_columns(v, Step::W_BYTES);
-    for_rows<vecs, GROUPED, MAX>(t, plan, of.first + of.count == t.x.groups, [&](auto count, int r, const Prefetch& prefetch) PENSTOCK_INLINED {
+    for_rows<vecs, GROUPED, MAX>(t, plan, of.first + of.count == t.x.groups,
+                                 [&](auto count, int r, const Prefetch& prefetch) PENSTOCK_INLINED {
       scaled_micro_kernel<Step, count, vecs, GROUPED>(step, columns, t.x.at_row(r), t.out + std::size_t(PANEL) * r + LANES * v, prefetch);
     });
   });

@@ -15,9 +15,6 @@ namespace PENSTOCK_ISA {
 using namespace penstock;
 using Bytes = const std::uint8_t*;
 
-// PENSTOCK_INLINE for lambdas.
-#define PENSTOCK_INLINED __attribute__((always_inline))
-
 template <class Body, int... I> PENSTOCK_INLINE void unrolled_over(std::integer_sequence<int, I...>, const Body& body) {
   (body(std::integral_constant<int, I>()), ...);
 }

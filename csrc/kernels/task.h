@@ -67,7 +67,9 @@ struct Task {
     one.panel += panel_stride() * i, one.first_panel += i, one.num_panels = 1, one.out += std::size_t(rows) * PANEL * i;
     return one;
   }
-  void run_epilogue(int first, int count) const { epilogue.call(epilogue.context, first_panel, first, count, out + std::size_t(first) * PANEL); }
+  void run_epilogue(int first, int count) const {
+    epilogue.call(epilogue.context, first_panel, first, count, out + std::size_t(first) * PANEL);
+  }
   // Of rows whose sums are complete in all columns of the panel.
   void finish(int first, int count) const {
     if (scale_rows) scale_rows(*this, first, count);

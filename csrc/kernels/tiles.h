@@ -13,8 +13,9 @@
 
 namespace PENSTOCK_ISA {
 
-// While one lives, vector instructions do as tile products always do: denormals are taken for zero and none are made, rounding is to nearest,
-// nothing traps. What is to be computed so belongs into a function that is not inlined, which compilers do not move out of its life.
+// While one lives, vector instructions do as tile products always do: denormals are taken for zero and none are made, rounding is to
+// nearest, nothing traps. What is to be computed so belongs into a function that is not inlined, which compilers do not move out of its
+// life.
 class FlushedDenormals {
  public:
   FlushedDenormals() { _mm_setcsr(NO_EXCEPTIONS | FLUSH_TO_ZERO | DENORMALS_ARE_ZERO); }

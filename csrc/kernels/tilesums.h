@@ -1,8 +1,8 @@
 // Products of a few rows as tiles would make them, by vectors, bit for bit (but for what a NaN carries). A tile product takes about as long
 // for one row as for sixteen, and on machines that share their tiles with others too long to keep up with memory.
 //
-// TDPBF16PS adds the products at the even k of a tile, in rising order from 0, likewise those at odd k, and the sum of both to C. Each product
-// is added by one fused multiply-add, rounded to nearest, with denormals taken for zero (Intel's manual, volume 2).
+// TDPBF16PS adds the products at the even k of a tile, in rising order from 0, likewise those at odd k, and the sum of both to C. Each
+// product is added by one fused multiply-add, rounded to nearest, with denormals taken for zero (Intel's manual, volume 2).
 #pragma once
 #include "amxdense.h"
 
@@ -42,7 +42,9 @@ PENSTOCK_INLINE void add_tile(F (&sum)[R][V], Bytes x, std::size_t stride, int p
 
 // `stride`: floats from row to row.
 template <int R, int V> PENSTOCK_INLINE void store_sums(const F (&sum)[R][V], float* out, int stride) {
-  unrolled<R>([&](auto r) PENSTOCK_INLINED { unrolled<V>([&](auto v) PENSTOCK_INLINED { store(out + stride * r + LANES * v, sum[r][v]); }); });
+  unrolled<R>([&](auto r) PENSTOCK_INLINED {
+    unrolled<V>([&](auto v) PENSTOCK_INLINED { store(out + stride * r + LANES * v, sum[r][v]); });
+  });
 }
 
 // Calls body(V, v) for blocks of V <= MAX column vectors from vector v on.

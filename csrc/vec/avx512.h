@@ -48,7 +48,9 @@ inline F abs(F a) { return _mm512_abs_ps(a); }
 inline F round(F a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 inline I to_int(F a) { return _mm512_cvtps_epi32(a); }
 inline F to_float(I a) { return _mm512_cvtepi32_ps(a); }
-inline F select_lt(F x, F bound, F then, F otherwise) { return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, bound, _CMP_LT_OQ), otherwise, then); }
+inline F select_lt(F x, F bound, F then, F otherwise) {
+  return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, bound, _CMP_LT_OQ), otherwise, then);
+}
 // Lane masks, false for NaN.
 inline unsigned mask_gt(F x, F bound) { return _mm512_cmp_ps_mask(x, bound, _CMP_GT_OQ); }
 inline unsigned mask_ge(F x, F bound) { return _mm512_cmp_ps_mask(x, bound, _CMP_GE_OQ); }
@@ -101,7 +103,9 @@ inline void store_i8_fours(std::uint8_t* p, I a, I b) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 16), _mm_unpackhi_epi32(first, second));
 }
 // Lanes of each 8 in the order 0 4 1 5 2 6 3 7.
-inline I interleave_for_i4(I x) { return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15), x); }
+inline I interleave_for_i4(I x) {
+  return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15), x);
+}
 inline I high_byte(I x) { return _mm512_srai_epi32(x, 8); }  // of int16 values
 inline I low_byte(I x) { return _mm512_and_si512(x, _mm512_set1_epi32(255)); }
 inline I subtract_i(I a, I b) { return _mm512_sub_epi32(a, b); }
@@ -116,7 +120,8 @@ inline I reduce_add_each(const I (&x)[16]) {
   for (int i = 0; i < 4; ++i)
     fours[i] = both(_mm512_unpacklo_epi64(pairs[2 * i], pairs[2 * i + 1]), _mm512_unpackhi_epi64(pairs[2 * i], pairs[2 * i + 1]));
   for (int i = 0; i < 2; ++i)
-    halves[i] = both(_mm512_shuffle_i32x4(fours[2 * i], fours[2 * i + 1], 0x88), _mm512_shuffle_i32x4(fours[2 * i], fours[2 * i + 1], 0xdd));
+    halves[i] = both(_mm512_shuffle_i32x4(fours[2 * i], fours[2 * i + 1], 0x88),
+                     _mm512_shuffle_i32x4(fours[2 * i], fours[2 * i + 1], 0xdd));
   return both(_mm512_shuffle_i32x4(halves[0], halves[1], 0x88), _mm512_shuffle_i32x4(halves[0], halves[1], 0xdd));
 }
 inline I max_i(I a, I b) { return _mm512_max_epi32(a, b); }
@@ -243,7 +248,9 @@ template <int J> F i8_to_float(Raw raw) {
 using I4Table = F;  // 16 float
 inline I4Table make_i4_table(const float* values) { return load(values); }
 // The value of the i4 code at k = J of the step.
-template <int J> F i4_to_float(Raw raw, I4Table table) { return _mm512_permutexvar_ps(_mm512_srli_epi32(raw, 16 * (J % 2) + 4 * (J / 2)), table); }
+template <int J> F i4_to_float(Raw raw, I4Table table) {
+  return _mm512_permutexvar_ps(_mm512_srli_epi32(raw, 16 * (J % 2) + 4 * (J / 2)), table);
+}
 
 #endif
 #endif

@@ -75,7 +75,7 @@ PENSTOCK_INLINE F abs(F a) { PENSTOCK_EACH_REG(a.v[i] = (VF)((VI)a.v[i] & 0x7fff
 PENSTOCK_INLINE F select_lt(F x, F bound, F then, F otherwise) {
   PENSTOCK_EACH_REG(x.v[i] = blend(x.v[i] < bound.v[i], then.v[i], otherwise.v[i])) return x;
 }
-PENSTOCK_INLINE unsigned bits_of(VI mask) {  // of lane masks
+PENSTOCK_INLINE unsigned lane_bits(VI mask) {  // of lane masks
 #if defined(__AVX2__)
   return static_cast<unsigned>(_mm256_movemask_ps((__m256)mask));
 #elif defined(__SSE2__)
@@ -89,11 +89,11 @@ PENSTOCK_INLINE unsigned bits_of(VI mask) {  // of lane masks
 // Lane masks, false for NaN.
 PENSTOCK_INLINE unsigned mask_gt(F x, F bound) {
   unsigned bits = 0;
-  PENSTOCK_EACH_REG(bits |= bits_of(x.v[i] > bound.v[i]) << (REG_LANES * i)) return bits;
+  PENSTOCK_EACH_REG(bits |= lane_bits(x.v[i] > bound.v[i]) << (REG_LANES * i)) return bits;
 }
 PENSTOCK_INLINE unsigned mask_ge(F x, F bound) {
   unsigned bits = 0;
-  PENSTOCK_EACH_REG(bits |= bits_of(x.v[i] >= bound.v[i]) << (REG_LANES * i)) return bits;
+  PENSTOCK_EACH_REG(bits |= lane_bits(x.v[i] >= bound.v[i]) << (REG_LANES * i)) return bits;
 }
 // To nearest even, for |x| < 2^22: adding and subtracting 1.5 * 2^23 drops the fraction.
 PENSTOCK_INLINE F round(F a) { PENSTOCK_EACH_REG(a.v[i] = (a.v[i] + 12582912.0f) - 12582912.0f) return a; }
@@ -179,7 +179,9 @@ PENSTOCK_INLINE I reduce_add_each(const I (&x)[16]) {  // lane i: the sum of x[i
   std::memcpy(&r, sums, sizeof sums);
   return r;
 }
-PENSTOCK_INLINE I max_i(I a, I b) { PENSTOCK_EACH_REG(const VI greater = a.v[i] > b.v[i]; a.v[i] = (a.v[i] & greater) | (b.v[i] & ~greater)) return a; }
+PENSTOCK_INLINE I max_i(I a, I b) {
+  PENSTOCK_EACH_REG(const VI greater = a.v[i] > b.v[i]; a.v[i] = (a.v[i] & greater) | (b.v[i] & ~greater)) return a;
+}
 PENSTOCK_INLINE I as_int(F x) { I r; PENSTOCK_EACH_REG(r.v[i] = (VI)x.v[i]) return r; }  // the same bits
 PENSTOCK_INLINE I multiply_i(I a, I b) { PENSTOCK_EACH_REG(a.v[i] = (VI)((VU)a.v[i] * (VU)b.v[i])) return a; }
 PENSTOCK_INLINE I shift_left_8(I x) { PENSTOCK_EACH_REG(x.v[i] = (VI)((VU)x.v[i] << 8)) return x; }
@@ -197,11 +199,16 @@ PENSTOCK_INLINE Raw load_raw(const void* p) {
   Raw r;
   PENSTOCK_EACH_REG(r.v[i] = read<VI>(static_cast<const char*>(p) + 4 * REG_LANES * i)) return r;
 }
-PENSTOCK_INLINE void store_raw(void* p, Raw x) { PENSTOCK_EACH_REG(std::memcpy(static_cast<char*>(p) + sizeof(VI) * i, &x.v[i], sizeof(VI))) }
+PENSTOCK_INLINE void store_raw(void* p, Raw x) {
+  PENSTOCK_EACH_REG(std::memcpy(static_cast<char*>(p) + sizeof(VI) * i, &x.v[i], sizeof(VI)))
+}
 PENSTOCK_INLINE Raw broadcast_u32(const void* p) { return set1_i(read<int>(p)); }
 
 // The bf16 at even (0) or odd (1) k of each word, as float.
-template <int ODD> PENSTOCK_INLINE F widen_bf16(Raw x) { F r; PENSTOCK_EACH_REG(r.v[i] = (VF)(ODD ? (VU)x.v[i] & 0xffff0000 : (VU)x.v[i] << 16)) return r; }
+template <int ODD> PENSTOCK_INLINE F widen_bf16(Raw x) {
+  F r;
+  PENSTOCK_EACH_REG(r.v[i] = (VF)(ODD ? (VU)x.v[i] & 0xffff0000 : (VU)x.v[i] << 16)) return r;
+}
 PENSTOCK_INLINE void store_bf16_row(std::uint8_t* p, F x) {
   PENSTOCK_EACH_REG(x.v[i] = (VF)(round_to_bf16(x.v[i]) & 0xffff0000u))
   store(reinterpret_cast<float*>(p), x);
@@ -209,7 +216,9 @@ PENSTOCK_INLINE void store_bf16_row(std::uint8_t* p, F x) {
 
 PENSTOCK_INLINE Raw shift_right(Raw raw, int bits) { PENSTOCK_EACH_REG(raw.v[i] = (VI)((VU)raw.v[i] >> bits)) return raw; }
 PENSTOCK_INLINE Raw select_bits(int mask, Raw a, Raw b) { PENSTOCK_EACH_REG(b.v[i] |= a.v[i] & mask) return b; }  // a & mask | b
-PENSTOCK_INLINE I shift_and_mask(Raw raw, int bits, int mask) { PENSTOCK_EACH_REG(raw.v[i] = (VI)((VU)raw.v[i] >> bits) & mask) return raw; }
+PENSTOCK_INLINE I shift_and_mask(Raw raw, int bits, int mask) {
+  PENSTOCK_EACH_REG(raw.v[i] = (VI)((VU)raw.v[i] >> bits) & mask) return raw;
+}
 
 // The value of the i4 code at k = J of the step.
 #if defined(__AVX2__)

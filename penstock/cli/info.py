@@ -46,20 +46,27 @@ def rows(found: Any) -> Iterator[tuple[str, str]]:
     changed = "--max-num-seqs or --kv-tokens changes that"
     yield "serve takes", (f"a KV cache of {found.served_tokens:,} tokens: {found.served_told}; {changed}" if found.served_tokens
                           else f"nothing: {found.served_told}")
-    if found.ceilings is None:
-        yield "tokens/s", "not predicted: run `penstock limits` once to measure this machine"
-    else:
-        crew = "1 thread" if found.threads == 1 else f"{found.threads} threads"
-        most, why = found.ceilings, f"the ceiling set by this machine's measured limits with {crew}"
-        yield "decode, at most", f"{speed(most.decode_tokens_per_s)} tokens/s for one sequence: {why}"
-        yield "prefill, at most", f"{speed(most.prefill_tokens_per_s)} tokens/s for a prompt of {most.prompt_tokens} tokens: {why}"
-        if most.product_tokens_per_s is not None:
-            yield "prefill, about", f"{speed(most.product_tokens_per_s)} tokens/s for it: what the kernels reach in this weight format"
-        else:
-            yield "prefill, about", ("not predicted: such products were not measured; `penstock limits --fresh` measures those of the "
-                                     "native kernels")
+    yield from speeds(found)
     for name, reason in found.reasons.items():
         yield f"  {name}", reason
+
+
+def speeds(found: Any) -> Iterator[tuple[str, str]]:
+    if found.ceilings is None:
+        yield "tokens/s", "not predicted: run `penstock limits` once to measure this machine"
+        return
+    crew = "1 thread" if found.threads == 1 else f"{found.threads} threads"
+    most, why = found.ceilings, f"the ceiling set by this machine's measured limits with {crew}"
+    yield "decode, at most", f"{speed(most.decode_tokens_per_s)} tokens/s for one sequence: {why}"
+    yield "prefill, at most", f"{speed(most.prefill_tokens_per_s)} tokens/s for a prompt of {most.prompt_tokens} tokens: {why}"
+    if most.product_tokens_per_s is not None:
+        yield "prefill, about", f"{speed(most.product_tokens_per_s)} tokens/s for it: what the kernels reach in this weight format"
+    else:
+        yield "prefill, about", ("not predicted: such products were not measured; `penstock limits --fresh` measures those of the "
+                                 "native kernels")
+    if most.doubts:
+        more = f", and {len(most.doubts) - 1} more like this" if len(most.doubts) > 1 else ""
+        yield "in doubt", f"these limits: {most.doubts[0]}{more}; `penstock limits --fresh` measures again"
 
 
 def formats(found: Any) -> str:

@@ -8,6 +8,7 @@ from tests.architecture.source import ROOT, Function, code, report, sources
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
 MAX_PARAMETERS = 6
+MAX_COLUMNS = 140  # of a line; ruff counts those of Python
 
 
 def test_no_file_is_longer_than_400_lines() -> None:
@@ -89,6 +90,11 @@ def test_native_functions_are_small_too() -> None:
                 found.append(f"{path}:{line} {name} has {length} lines")
     assert seen > 300, f"only {seen} functions were found in csrc: it is written in another way than this test reads"
     assert not found, report(f"functions have at most {MAX_PARAMETERS} parameters and fewer than {MAX_FUNCTION_LINES} lines:", found)
+
+
+def test_native_lines_are_at_most_140_columns() -> None:
+    found = [f"{path}:{at}" for path, text in native_sources() for at, line in enumerate(text.splitlines(), 1) if len(line) > MAX_COLUMNS]
+    assert not found, report(f"lines of csrc have at most {MAX_COLUMNS} columns:", found)
 
 
 def test_native_functions_are_read_as_they_are_written() -> None:

@@ -222,7 +222,11 @@ def test_info_predicts_only_from_measured_limits(penstock: Any, described: None,
     assert "ceiling set by this machine's measured limits with 1 thread\n" in out
     assert "prefill, about       not predicted: such products were not measured; `penstock limits --fresh` measures those of the" in out
     found = Description(ceilings=Ceilings(88.25, 12345.6, 512, product_tokens_per_s=9876.5))
-    assert "prefill, about       9,876 tokens/s for it: what the kernels reach in this weight format\n" in penstock(["info"])[1]
+    _, out, _ = penstock(["info"])
+    assert "prefill, about       9,876 tokens/s for it: what the kernels reach in this weight format\n" in out and "in doubt" not in out
+    found = Description(ceilings=Ceilings(88.25, 12345.6, 512, doubts=("others ran", "so did more", "and more")))
+    said = "in doubt             these limits: others ran, and 2 more like this; `penstock limits --fresh` measures again\n"
+    assert said in penstock(["info"])[1]
 
 
 def test_info_is_for_programs(penstock: Any, described: None) -> None:

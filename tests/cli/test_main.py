@@ -141,3 +141,11 @@ def test_ctrl_c_while_python_ends_changes_nothing() -> None:
 
 def test_a_closed_output_changes_nothing() -> None:
     assert subprocess.run(["sh", "-c", f"exec {sys.executable} -m penstock info >&- 2>&-"]).returncode == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a Linux device")
+def test_a_server_on_whose_disk_nothing_fits_serves_all_the_same() -> None:
+    code = "from penstock.cli.serve import say; say('loaded'); say('served'); import sys; print('still there', file=sys.stderr)"
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "warning: stdout takes nothing more: No space left on device\nstill there\n")

@@ -96,7 +96,7 @@ class Backend(Protocol):
         ...
 
     def check(self, program: Program, forms: Mapping[str, Form]) -> None:
-        """Raises UsageError for options that would change nothing of a model whose weights have these forms."""
+        """Raises UsageError for options that would change nothing of a model whose weights have these forms, or that it cannot have."""
         ...
 
     def load(self, program: Program, weights: Mapping[str, Given], kv: KVLayout, threads: int | None = None,

@@ -113,7 +113,10 @@ class Codes:
         return None if self.mins is None else multiplied(self.mins, self.min_factors)
 
     def rows(self, start: int, stop: int | None, step: int = 1) -> "Codes":
-        part = slice(start, stop, step)
+        return self[start:stop:step]
+
+    def __getitem__(self, part: slice | Array) -> "Codes":
+        """Some of the rows: a slice of them, or those of these numbers."""
         taken: dict[str, Any] = {name: None if (each := getattr(self, name)) is None else each[part] for name in BY_ROW}
         return replace(self, **taken)
 

@@ -103,7 +103,10 @@ class Call:
         while running:
             item = await self._queue.get()
             if isinstance(item, Exception):
-                raise item
+                try:
+                    raise item
+                finally:
+                    del item  # the error holds what raised it
             running -= item[1].done
             yield item
 
@@ -111,6 +114,7 @@ class Call:
         self._desk.drain.leave(self._stop)
         for task in self._tasks:
             task.cancel()
+        self._tasks.clear()  # each holds the call by what cancels it: whatever the answer took would wait for the garbage collector
         self._abort()
 
     async def _pump(self, number: int, stream: AsyncIterator[Delta]) -> None:

@@ -8,8 +8,10 @@ import resource
 import socket
 import sys
 from collections.abc import Awaitable, Callable
+from copy import deepcopy
 from dataclasses import replace
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
@@ -38,6 +40,9 @@ log = logging.getLogger(__name__)
 Handler = Callable[[Desk, HttpRequest], Awaitable[Response]]
 SWITCH_S = 0.0005  # each write to a socket gives the GIL away; with Python's 5 ms, 64 streams would wait 0.3 s a step to get it back
 MAX_FILES = 65536
+UNACCEPTED = 2048  # connections that the system keeps for the server
+ACCEPTED_AT_ONCE = 16  # of them. As often asyncio tries in vain each second, and tells of it, where no open file is left
+REMIND_S = 60.0  # how often the log says that none is
 STOP_S = 5  # after the last call has been ended: until connections are cut
 
 ROUTES: tuple[tuple[str, str, Handler], ...] = (
@@ -102,6 +107,25 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, drain: Drain) -> None:
         super().__init__(config)
         self.drain = drain
+        self._told_s: float | None = None  # that connections have to wait, when that was last said
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(self.complain)
+        await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(UNACCEPTED)
+
+    def complain(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Logs what failed in the event loop. Where no connection can be accepted, which asyncio tries again each second, also on a socket
+        that was closed meanwhile, it is one sentence now and then."""
+        error = context.get("exception")
+        if isinstance(error, OSError) and "socket" in context:
+            if self._told_s is None or loop.time() - self._told_s >= REMIND_S:
+                self._told_s = loop.time()
+                most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+                log.warning("new connections have to wait: %s; at most %d files may be open (ulimit -n)", error.strerror, most)
+        elif not (self.should_exit and isinstance(error, ValueError) and "._start_serving(" in context["message"]):
+            loop.default_exception_handler(context)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self.drain.begin()
@@ -112,11 +136,16 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
 
+LOGGING = deepcopy(uvicorn.config.LOGGING_CONFIG)
+LOGGING["handlers"]["access"]["stream"] = "ext://sys.stderr"
+
+
 def make_server(app: Starlette, config: ServerConfig) -> Server:
     desk: Desk = app.state.desk
     limits = desk.parts.limits
     settings = uvicorn.Config(
-        app, host=config.host, port=config.port, http=functools.partial(TimedProtocol, head_s=limits.head_s),  # type: ignore[arg-type]
+        app, host=config.host, port=config.port, backlog=ACCEPTED_AT_ONCE, log_config=LOGGING,
+        http=functools.partial(TimedProtocol, head_s=limits.head_s),  # type: ignore[arg-type]
         ws="none", lifespan="off", loop="asyncio", log_level=config.log_level, access_log=config.log_level in ("debug", "trace"),
         timeout_keep_alive=limits.keep_alive_s, timeout_graceful_shutdown=STOP_S, proxy_headers=False, server_header=False,
     )

@@ -1,5 +1,7 @@
 """Long work beside the event loop: parsing, rendering and tokenizing of large inputs, a few at a time."""
 import asyncio
+import contextlib
+import ctypes
 import functools
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
@@ -8,6 +10,7 @@ from penstock.core.errors import INTERRUPTS
 
 P = ParamSpec("P")
 R = TypeVar("R")
+LARGE = 1 << 20  # characters or bytes, the work on which leaves a noticeable amount of free memory with the allocator
 
 
 class LongWork:
@@ -21,7 +24,8 @@ class LongWork:
         """`function(*args)`. `size`: characters or bytes of its input."""
         if size < self._long:
             return ended(functools.partial(function, *args, **kwargs))
-        return await self.run_long(function, *args, **kwargs)
+        work = functools.partial(function, *args, **kwargs)
+        return await self.run_long(functools.partial(trimmed, work) if size >= LARGE else work)
 
     async def run_long(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """In a thread."""
@@ -40,3 +44,13 @@ def ended(function: Callable[[], R]) -> R:
         if isinstance(error, Exception) and not isinstance(error, StopIteration):
             raise
         raise RuntimeError(f"{type(error).__name__}: {error}") from error
+
+
+def trimmed(function: Callable[[], R]) -> R:
+    """`function()`. Then the system has the memory back that it took meanwhile: a tokenizer takes 200 bytes and more for each token, and
+    glibc would keep them for the next text of the same thread, and as many for each other thread."""
+    try:
+        return function()
+    finally:
+        with contextlib.suppress(AttributeError, OSError):  # others have no such function, static ones nothing to look it up in
+            ctypes.CDLL(None).malloc_trim(0)

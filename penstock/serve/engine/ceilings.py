@@ -15,6 +15,7 @@ class Ceilings:
     prefill_tokens_per_s: float  # a prompt of `prompt_tokens`
     prompt_tokens: int
     product_tokens_per_s: float | None = None  # of that prompt, were all arithmetic as fast as products; None: these were not measured
+    doubts: tuple[str, ...] = ()  # about the measured limits, in sentences
 
 
 def ceilings(price: Price, hardware: Hardware, compute_type: str, max_len: int, product_format: str) -> Ceilings:
@@ -25,7 +26,7 @@ def ceilings(price: Price, hardware: Hardware, compute_type: str, max_len: int, 
     decode = least_seconds(price, hardware, rate, StepWork(((1, 1),), num_logits=1))
     prefill, by_products = (least_seconds(price, hardware, each, StepWork(((prompt, prompt),), num_logits=1)) for each in (rate, reached))
     products = None if reached is None else prompt / max(prefill, by_products)
-    return Ceilings(1 / decode, prompt / prefill, prompt, products)
+    return Ceilings(1 / decode, prompt / prefill, prompt, products, hardware.doubts)
 
 
 def least_seconds(price: Price, hardware: Hardware, rate: float | None, work: StepWork) -> float:

@@ -150,17 +150,23 @@ class ChatTemplate:
         return compiled
 
     def _run(self, template: jinja2.Template, variables: Mapping[str, Any], messages: Messages) -> str:
+        from penstock.serve.text.sandbox import CHECK
+
         until = self._clock.now() + MAX_SECONDS
         texts: list[str] = []
         size = 0
+
+        def check() -> None:
+            if self._clock.now() > until:
+                raise ExceededError(f"the chat template takes longer than {MAX_SECONDS:g} s", param="messages")
+
         try:
-            for text in template.generate({**variables, "messages": messages}):
+            for text in template.generate({**variables, "messages": messages, CHECK: check}):
                 texts.append(text)
                 size += len(text)
                 if size > MAX_RENDERED:
                     raise ExceededError(f"the chat template prints more than {MAX_RENDERED} characters", param="messages")
-                if self._clock.now() > until:
-                    raise ExceededError(f"the chat template takes longer than {MAX_SECONDS:g} s", param="messages")
+                check()
         except RequestError:
             raise
         except Exception as error:  # whatever a stranger's program can do wrong

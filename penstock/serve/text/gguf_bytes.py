@@ -27,6 +27,12 @@ UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 THREE_DIGITS = WORDS + r"\p{N}{1,3}|" + SYMBOLS + r"[\r\n]*|" + TAIL
 ONE_DIGIT = WORDS + r"\p{N}|" + SYMBOLS + r"[\r\n]*|" + TAIL
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+ASCII_MARKS = r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~]"""
+MARKED_WORDS = r"[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|" + TAIL
+CJK = "[一-龥ࠀ-一가-퟿]+"
+CASED = (  # letters that are capital or small, as DeepSeek's first models know them
+    "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌ"
+    "ῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃")
 
 
 def _cased(suffix: str, digits: str) -> str:
@@ -56,7 +62,10 @@ CUTS = {
     "smollm": DIGITS, "starcoder": DIGITS, "refact": DIGITS, "olmo": Cut((GPT2,), nfc=True),
     "tekken": Cut((_cased("", r"\p{N}"),), ignore_merges=True, adds_bos=True),
     "gpt-4o": Cut((_cased(f"{SUFFIXES}?", r"\p{N}{1,3}"),)),
-    "deepseek-coder": Cut(("[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+", r"\p{N}")),
+    "deepseek-coder": Cut(("[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", CJK, r"\p{N}")),
+    "deepseek-llm": Cut(("[\r\n]", rf"\s?[{CASED}]+", "\\s?[!-/:-~！-／：-～‘-‟\u3000-。]+", r"\s+$", CJK, r"\p{N}")),
+    "falcon3": LLAMA3, "chatglm-bpe": Cut((THREE_DIGITS,)), "glm4": Cut((THREE_DIGITS,), ignore_merges=True), "exaone4": Cut((GPT2,)),
+    "hunyuan-dense": Cut((r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+", rf"{ASCII_MARKS}[A-Za-z]+|{MARKED_WORDS}")),
     "default": Cut((r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]")),
 }
 # Where a file does not say it: architectures whose makers cut words alike in all models; and Llama 3, which shares its architecture with

@@ -1,12 +1,12 @@
 """The jinja2 environment that chat templates run in: what transformers offers to templates, and limits on what they may use up.
 
 Imported only when a template is used. Templates come from strangers: the sandbox keeps them from Python's internals, `range`
-from endless loops, `Sandbox` from operators and methods of strings that make values of absurd size. What filters and methods of other types
-make, and a loop that neither prints nor grows anything, cannot be stopped.
+from endless loops, `Sandbox` from operators and methods of strings that make values of absurd size, and from going on without an end. What
+one filter or one method of another type makes cannot be stopped.
 """
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from string import Formatter
 from typing import Any
@@ -16,17 +16,32 @@ from jinja2.compiler import CodeGenerator, Frame
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
-from jinja2.runtime import Context
+from jinja2.runtime import Context, LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
 MAX_LENGTH = 64 << 20  # characters of a string, items of a list
 MAX_BITS = 4096  # of an integer product or power
 NUMBER = re.compile("[0-9]+")
+CHECK = "check of the rendering"  # a variable that no template can name: a function that raises when there has been enough
 
 
-class Joins(CodeGenerator):
-    """`~` by way of `Sandbox.join`."""
+class Guarded(CodeGenerator):
+    """`~` by way of `Sandbox.join`, what loops go through by way of `Sandbox.each`."""
+
+    def visit_For(self, node: nodes.For, frame: Frame) -> None:
+        node.iter = nodes.Call(nodes.EnvironmentAttribute("each"), [nodes.ContextReference(), node.iter], [], None, None)
+        super().visit_For(node, frame)
+
+    def visit_Call(self, node: nodes.Call, frame: Frame, forward_caller: bool = False) -> None:
+        if not isinstance(node.node, nodes.EnvironmentAttribute):
+            return super().visit_Call(node, frame, forward_caller=forward_caller)
+        self.visit(node.node, frame)  # what `visit_For` made; by way of `Sandbox.call` it would take three times as long
+        self.write("(")
+        for part in node.args:
+            self.visit(part, frame)
+            self.write(", ")
+        self.write(")")
 
     def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:
         self.write("environment.join((")
@@ -37,16 +52,33 @@ class Joins(CodeGenerator):
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """Refuses what would be larger than MAX_LENGTH or MAX_BITS."""
+    """Refuses what would be larger than MAX_LENGTH or MAX_BITS. CHECK is called in each turn of a loop and with each call of a function,
+    macro or block, and of a filter or test for each of many values."""
 
     intercepted_binops = frozenset({"+", "*", "**", "%"})
-    code_generator_class = Joins
+    code_generator_class = Guarded
+
+    def each(self, context: Context, values: Iterable[Any]) -> Iterator[Any]:
+        for value in values:
+            context.parent[CHECK]()
+            yield value
+
+    def call_filter(self, name: str, value: Any, args: Any = None, kwargs: Any = None, context: Any = None, eval_ctx: Any = None) -> Any:
+        context.parent[CHECK]()
+        return super().call_filter(name, value, args, kwargs, context, eval_ctx)
+
+    def call_test(self, name: str, value: Any, args: Any = None, kwargs: Any = None, context: Any = None, eval_ctx: Any = None) -> Any:
+        context.parent[CHECK]()
+        return super().call_test(name, value, args, kwargs, context, eval_ctx)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         check_size(size_of(operator, left, right))
         return super().call_binop(context, operator, left, right)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
+        __context.parent[CHECK]()
+        if isinstance(__obj, LoopContext):  # the same loop, through other values
+            args = (*(__self.each(__context, values) for values in args[:1]), *args[1:])
         text = getattr(__obj, "__self__", None)
         if isinstance(text, str) and __obj.__name__ in GROWN:
             if __obj.__name__ == "join":

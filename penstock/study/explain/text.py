@@ -2,10 +2,10 @@
 from collections.abc import Iterator
 
 from penstock.serve.engine.binding import LIMITS, evidence
-from penstock.study.explain.explanation import CALLED, GOODPUT, Explanation, Moved, of_measure
+from penstock.study.explain.explanation import CALLED, GOODPUT, LEAST_GAIN, Explanation, Moved, of_measure
 from penstock.study.explain.figures import Figures
 from penstock.study.explain.observed import Observed
-from penstock.study.explain.words import relative, short
+from penstock.study.explain.words import SAME, relative, short
 
 
 def lines(found: Explanation) -> Iterator[str]:
@@ -37,6 +37,8 @@ def lines(found: Explanation) -> Iterator[str]:
         yield f"elsewhere  {doubtful}not on this machine, or not in this engine yet: the twin's {CALLED[found.measure]}"
     for moved in found.elsewhere:
         yield from told(moved, found)
+    if idle := list(without_gain(found)):
+        yield f"no gain    {doubtful}{', '.join(idle)}"
     for name, reason in found.unknown.items():
         yield f"not known  {name}: {reason}"
     for note in found.notes:
@@ -52,6 +54,14 @@ def told(moved: Moved, found: Explanation) -> Iterator[str]:
         yield f"             costs: {'; '.join(moved.costs)}"
     if moved.change.source:
         yield f"             step times {moved.change.source}"
+
+
+def without_gain(found: Explanation) -> Iterator[str]:
+    """Each lever that was tried in vain, by its best move."""
+    for moved in found.tried:
+        if moved.gain < LEAST_GAIN:
+            ratio = of_measure(moved.gain, found.measure)
+            yield f"{moved.change.option} ({'0%' if abs(ratio - 1) < SAME else relative(ratio)})"
 
 
 def seen(found: Explanation) -> Iterator[str]:

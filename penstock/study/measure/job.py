@@ -89,7 +89,6 @@ class Opened:
     told: Mapping[str, Any]
     is_local: bool
     hardware: Hardware | None = None
-    compute_type: str | None = None
 
 
 def run(job: Job, watchers: Watchers) -> Report:
@@ -127,7 +126,7 @@ async def _report(job: Job, watchers: Watchers, opened: Opened, watch: Stopwatch
     if job.search is None:
         result = _answered(await measure(opened.target, load, terms, watch, watchers.view, interrupt))
         engine = with_begin(await opened.target.state(), began)
-        return Report(result, opened.told, job.said, roof_of(engine, opened.hardware), opened.compute_type, engine=engine)
+        return Report(result, opened.told, job.said, roof_of(engine, opened.hardware), computed_in(engine), engine=engine)
 
     any_answered = False
     onward = Onward(make(job.seed)) if reads(job.dataset, job.seed) else None
@@ -158,7 +157,7 @@ async def _report(job: Job, watchers: Watchers, opened: Opened, watch: Stopwatch
     shown = _shown(found, share)
     if onward is not None:
         shown = replace(shown, notes=(*shown.notes, *onward.repeated()))
-    return Report(shown, opened.told, job.said, roof_of(engine, opened.hardware), opened.compute_type, found.probes,
+    return Report(shown, opened.told, job.said, roof_of(engine, opened.hardware), computed_in(engine), found.probes,
                   None if found.best is None else found.best.rate, share, engine)
 
 
@@ -192,6 +191,12 @@ def roof_of(engine: Mapping[str, Any] | None, here: Hardware | None) -> Hardware
         return here if limits is None else hardware_of(limits)
     except (KeyError, TypeError, ValueError, AttributeError):
         return here
+
+
+def computed_in(engine: Mapping[str, Any] | None) -> str | None:
+    """The type whose rate bounds an engine's products, where it tells."""
+    told = None if engine is None else engine.get("compute_type")
+    return told if isinstance(told, str) else None
 
 
 def _shown(found: Found, share: float) -> Result:
@@ -237,7 +242,7 @@ def _open_inside(job: Job, inner: Inner, watch: Stopwatch) -> Opened:
     tokenizer = built.tokenizer if asking.tokenizer is None else tokenizer_of(asking.tokenizer)
     writer = writer_for(replace(asking, vocab_size=asking.vocab_size or built.spec.vocab_size), tokenizer)
     told = {"model": job.engine.model, "in_process": True, "fingerprint": built.fingerprint}
-    return Opened(Inside(inner, watch, wish), writer, told, True, built.hardware, built.engine.facts.compute_type)
+    return Opened(Inside(inner, watch, wish), writer, told, True, built.hardware)
 
 
 async def _open_server(job: Job, watch: Stopwatch) -> Opened:

@@ -11,7 +11,7 @@ from penstock.study.measure.client.inside import start
 from penstock.study.measure.client.precise import new_loop
 from penstock.study.measure.interrupt import undisturbed
 from penstock.study.plan.calibrate import Calibration, Recorder, arrivals_of, kept, measure
-from penstock.study.plan.made import doubt, made_now, pace
+from penstock.study.plan.made import called, doubt, made_now, pace
 from penstock.study.plan.phases import Phase, shapes
 
 # Users at once, tokens of prompts and answers at most, so that it is short where steps are long.
@@ -34,12 +34,12 @@ class Checked:
         if config in self._found or (found := kept(config)) is None:
             return self._found.get(config)
         self._found[config] = found
-        self.say(f"timing a few steps of {config.model} in {config.quant} beside those that were calibrated")
+        self.say(f"timing a few steps of {called(config)} beside those that were calibrated")
         now = made_now(config.threads if found.made is None else found.made.threads)
         try:
             told = doubt(config, found.made, pace(found.timer, timed_now(config, progress)), now)
         except PenstockError as error:
-            told = f"whether the calibration of {config.model} in {config.quant} still holds is not known: {error}"
+            told = f"whether the calibration of {called(config)} still holds is not known: {error}"
         if told:
             self.doubts.append(told)
             self.doubted(told)

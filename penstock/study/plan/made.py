@@ -80,7 +80,7 @@ def is_far(times: float) -> bool:
 def doubt(config: EngineConfig, made: Made | None, times: tuple[float, str] | None, now: Made) -> str:
     """A sentence where what was kept may not hold as it is, empty elsewhere. `times`: pace() of steps that were timed now; None: the
     limits of the machine are compared, where they were measured since."""
-    said = f"{config.model} in {config.quant} was calibrated {since(made, now)}"
+    said = f"{called(config)} was calibrated {since(made, now)}"
     found = times or limits_apart(made, now)
     told = "" if found is None else f"{found[1]} {found[0]:.2f} times as {'long' if times else 'fast'} now"
     if found is not None and is_far(found[0]):
@@ -88,6 +88,10 @@ def doubt(config: EngineConfig, made: Made | None, times: tuple[float, str] | No
     if made is not None and made.build == now.build:
         return ""
     return f"{said}; {told}, so it stands" if times else f"{said}: {renewed(config)} renews it"
+
+
+def called(config: EngineConfig) -> str:
+    return config.model if config.quant == "none" else f"{config.model} in {config.quant}"
 
 
 def since(made: Made | None, now: Made) -> str:

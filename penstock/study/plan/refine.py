@@ -26,6 +26,7 @@ from penstock.study.plan.simulate.twin import Pace, Played
 
 ROWS = 6  # of a plan, the best, that are played
 MOST_ROWS = 12  # where others fall behind when they have been
+LAST_ROWS = 18  # where what comes first then was none of these
 MOST_RUNNING = 128  # more than so many at once are their mean
 EFFORT = 2_400_000.0  # of a row, beyond which no other number of replicas is tried: a minute or two (see rehearsal)
 CROWD = 4  # times the requests that are there at once with enough replicas: with fewer than enough they pile up
@@ -65,12 +66,14 @@ class Twins:
         may put others before them, which are played then."""
         found = dict(enumerate(rows))
         able = [at for at, row in found.items() if can_play(row) and (row.meets_slo or self._is_doubtful(row))]
-        most, played = min(MOST_ROWS, len(able)), set[int]()
-        while len(played) < most:
-            at = next((at for at in sorted(able, key=lambda at: rank(found[at]))[:ROWS] if at not in played), None)
+        played = set[int]()
+        while len(played) < min(LAST_ROWS, len(able)):
+            best = sorted(able, key=lambda at: rank(found[at]))[:ROWS if len(played) < MOST_ROWS else 1]
+            at = next((at for at in best if at not in played), None)
             if at is None:
                 break
             played.add(at)
+            most = min(MOST_ROWS if len(played) <= MOST_ROWS else LAST_ROWS, len(able))
             said = f"the twin plays {len(played)} of {most} at most: {rows[at].called}"
             self.watch(said)
             found[at] = self._refined(rows[at], self._watching(said))

@@ -10,7 +10,7 @@ from penstock.study.digits import digits, duration
 from penstock.study.measure.client.inside import start
 from penstock.study.measure.interrupt import undisturbed
 from penstock.study.plan.calibrate import Calibration, Recorder, calibrate, keep, kept_in
-from penstock.study.plan.made import made_now
+from penstock.study.plan.made import called, made_now
 from penstock.study.plan.phases import Kept
 from penstock.study.sizes import powers_of_two
 
@@ -41,7 +41,7 @@ def lines(config: EngineConfig, found: Calibration) -> Iterator[str]:
     """What was learned, for people."""
     timer = found.timer
     threads = num_cpus() if found.made is None else found.made.threads or num_cpus()
-    yield (f"{config.model} in {config.quant}, computed by {threads} {'thread' if threads == 1 else 'threads'} on {num_cpus()} processors: "
+    yield (f"{called(config)}, computed by {threads} {'thread' if threads == 1 else 'threads'} on {num_cpus()} processors: "
            f"{found.num_steps:,} steps timed")
     yield "  rows       " + "".join(f"{rows:>9}" for rows in SHOWN)
     yield "  ms a step  " + "".join(f"{digits(timer.of_rows(rows) * 1e3):>9}" for rows in SHOWN)

@@ -1,6 +1,8 @@
+import gc
 import socket
 import sys
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -8,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from penstock.serve.api.call import Call
 from penstock.serve.api.limits import Limits
 from tests.serve.api.fakes import Running, logged_by_uvicorn, send, serve, silent, wait_for
 
@@ -188,3 +191,30 @@ def length_of(read: bytearray) -> int:
     """Of an answer whose head has come."""
     head = read[: read.index(b"\r\n\r\n") + 4]
     return len(head) + int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+
+
+@pytest.mark.parametrize("hangs_up", [False, True])
+@pytest.mark.parametrize(("path", "body", "num_prompts"), REQUESTS)
+def test_an_answer_leaves_nothing_to_the_garbage_collector(
+        server: Running, path: str, body: dict[str, Any], num_prompts: int, hangs_up: bool) -> None:
+    calls: list[weakref.ref[Call]] = []
+    start = Call.start
+
+    def seen(call: Call, *args: Any, **options: Any) -> None:
+        calls.append(weakref.ref(call))
+        start(call, *args, **options)
+
+    gc.disable()
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Call, "start", seen)
+            if hangs_up:
+                server.engine.hold.set()
+                with send(server, path, body):
+                    wait_for(lambda: len(server.engine.active) == num_prompts)
+                wait_for(lambda: len(server.engine.aborted) == num_prompts)
+            else:
+                assert server.client.post(path, json={**body, "max_tokens": 3} if "max_tokens" in body else body).status_code == 200
+            wait_for(lambda: bool(calls) and all(call() is None for call in calls))
+    finally:
+        gc.enable()

@@ -1,6 +1,8 @@
+import asyncio
 import contextlib
 import errno
 import json
+import os
 import socket
 import time
 from collections.abc import Iterator
@@ -8,11 +10,12 @@ from typing import Any
 
 import httpx
 import pytest
+import uvicorn
 
 from penstock.core.config import ServerConfig
 from penstock.core.errors import OverloadedError, PenstockError, UsageError
 from penstock.serve.api.limits import Intake, Limits, check_bind
-from penstock.serve.api.server import bind, listen
+from penstock.serve.api.server import ACCEPTED_AT_ONCE, Server, bind, listen
 from penstock.study.doctor import network
 from penstock.study.doctor.examine import this_host
 from tests.serve.api.fakes import Running, serve, wait_for
@@ -188,6 +191,41 @@ def test_a_head_that_does_not_come_is_given_up(strict: Running, head: bytes) -> 
 def test_the_rest_of_a_refused_body_is_not_waited_for(strict: Running) -> None:
     head = HEAD.replace(b"1000", b"9999999").replace(b"Host: x", "Host: x\r\nAuthorization: Bearer sésame".encode())
     assert raw(strict, head + b"aaa").startswith(b"HTTP/1.1 413")
+
+
+def test_where_no_file_is_left_connections_wait_and_the_log_says_so_once(
+        server: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    accept, left = socket.socket.accept, [2 * ACCEPTED_AT_ONCE]  # in vain: two rounds of asyncio's, a second apart
+
+    def accept_later(listener: socket.socket) -> Any:
+        if left[0]:
+            left[0] -= 1
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return accept(listener)
+
+    monkeypatch.setattr(socket.socket, "accept", accept_later)
+    with httpx.Client(base_url=server.url, timeout=30, verify=False) as client:
+        assert client.get("/health").status_code == 200 and not left[0]
+    said, = caplog.messages
+    assert said.startswith("new connections have to wait: Too many open files; at most ") and said.endswith("may be open (ulimit -n)")
+
+
+def test_what_fails_in_the_event_loop_of_a_server_that_stops_is_logged(server: Running, caplog: pytest.LogCaptureFixture) -> None:
+    """But not that a socket, on which connections had to wait, was closed meanwhile."""
+    stopping = Server(uvicorn.Config("", log_config=None), server.desk.drain)
+    stopping.should_exit, stopping._told_s = True, 0.0
+
+    async def fail() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(stopping.complain)
+        with socket.socket() as closed:
+            pass
+        loop.call_soon(loop._start_serving, None, closed)  # type: ignore[attr-defined]
+        loop.call_soon(int, "a bug")
+        await asyncio.sleep(0.01)
+
+    asyncio.run(fail())
+    assert len(caplog.records) == 1 and "'a bug'" in str(caplog.records[0].exc_info)
 
 
 def test_half_requests_hold_nobody_up(server: Running) -> None:

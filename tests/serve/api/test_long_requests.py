@@ -1,7 +1,10 @@
 """Long requests are worked on beside the event loop, in time that grows with their length alone."""
 import asyncio
 import json
+import os
+import platform
 import threading
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -36,6 +39,20 @@ def test_a_bug_in_long_work_does_not_keep_its_place() -> None:
         assert await work.run(1, sum, (1, 2)) == 3
 
     asyncio.run(ask())
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="others keep less")
+def test_the_system_has_the_memory_back_that_a_large_prompt_took(server: Running) -> None:
+    text, encode = "fox " * (1 << 18), server.desk.parts.tokenizer.encode
+
+    def resident() -> int:
+        return os.sysconf("SC_PAGE_SIZE") * int(Path("/proc/self/statm").read_text().split()[1])
+
+    def encoded() -> int:
+        return len(asyncio.run(LongWork().run(len(text), encode, text)))  # in a new thread, which has memory of its own
+
+    num_tokens, before = encoded(), resident()
+    assert encoded() == encoded() == num_tokens >= 1 << 18 and resident() - before < 32 * num_tokens  # some 170, were it kept
 
 
 class Panic(BaseException):

@@ -18,7 +18,8 @@ MATRICES = SPEC.num_parameters() - SPEC.hidden_size * (2 * SPEC.num_layers + 1) 
 
 
 def test_decode_is_bound_by_reading_and_prefill_by_arithmetic() -> None:
-    found = ceilings(PRICE, Hardware("box", {1: 1e9}, {"bf16": 1e10}), "bf16", max_len=64, product_format="bf16")
+    found = ceilings(PRICE, Hardware("box", {1: 1e9}, {"bf16": 1e10}, ("others ran",)), "bf16", max_len=64, product_format="bf16")
+    assert found.doubts == ("others ran",)
     decode_bytes = WEIGHTS + 2 * SPEC.kv_bytes_per_token()  # one token written, one read
     assert found.decode_tokens_per_s == pytest.approx(1e9 / decode_bytes)
     head = SPEC.vocab_size * SPEC.hidden_size

@@ -31,6 +31,12 @@ GPT4O = (
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+CASED = (
+    "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌ"
+    "ῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃")
+DEEPSEEK_V3 = (
+    r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"""
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+")
 BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
 WORDS_AND_BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
 
@@ -43,13 +49,18 @@ DIGITS = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True),
 CODER = pre_tokenizers.Sequence([
     *(pre_tokenizers.Split(Regex(each), "isolated") for each in ("[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+")),
     pre_tokenizers.Digits(individual_digits=True), BYTES])
+FIRST_DEEPSEEK = pre_tokenizers.Sequence([
+    *(pre_tokenizers.Split(Regex(each), "isolated") for each in (
+        "[\r\n]", rf"\s?[{CASED}]+", "\\s?[!-/:-~！-／：-～‘-‟\u3000-。]+", r"\s+$", "[一-龥ࠀ-一가-퟿]+")),
+    pre_tokenizers.Digits(individual_digits=True), BYTES])
 PUBLISHED: dict[str, Any] = {
     "gpt-2": WORDS_AND_BYTES, "phi-2": WORDS_AND_BYTES, "llama-bpe": split(LLAMA3), "llama3": split(LLAMA3), "llama-v3": split(LLAMA3),
     "smaug-bpe": split(LLAMA3), "dbrx": split(LLAMA3), "qwen2": split(QWEN2), "deepseek-r1-qwen": split(QWEN2), "smollm": DIGITS,
     "starcoder": DIGITS, "refact": DIGITS, "tekken": split(TEKKEN), "gpt-4o": split(GPT4O), "deepseek-coder": CODER,
-    "olmo": WORDS_AND_BYTES,
+    "olmo": WORDS_AND_BYTES, "falcon3": split(LLAMA3), "chatglm-bpe": split(LLAMA3), "glm4": split(LLAMA3), "exaone4": WORDS_AND_BYTES,
+    "hunyuan-dense": split(r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+", DEEPSEEK_V3), "deepseek-llm": FIRST_DEEPSEEK,
 }
-IGNORE_MERGES = ("llama-bpe", "llama3", "llama-v3", "tekken")
+IGNORE_MERGES = ("llama-bpe", "llama3", "llama-v3", "tekken", "falcon3", "glm4")
 NFC = ("qwen2", "deepseek-r1-qwen", "olmo")
 TEXTS = [
     *CORPUS[:2], "", " ", "\n", "  a  b\t\n\n c \n", "don't WE'LL I'M 12345678 3.14 ...!!", "<|im_start|>user\nhi<|im_end|>",
@@ -94,7 +105,8 @@ def test_every_cut_is_tested() -> None:
     assert set(CUTS) == {*PUBLISHED, "default"}
 
 
-@given(given_text=text, pre=st.sampled_from(["llama-bpe", "qwen2", "smollm", "gpt-2", "tekken", "gpt-4o", "deepseek-coder"]))
+@given(given_text=text, pre=st.sampled_from(["llama-bpe", "qwen2", "smollm", "gpt-2", "tekken", "gpt-4o", "deepseek-coder", "deepseek-llm",
+                                                      "hunyuan-dense"]))
 @settings(max_examples=300, deadline=None)
 def test_any_text(given_text: str, pre: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     theirs = trained_once(pre)

@@ -47,6 +47,8 @@ def test_what_changes_answers_least_comes_first_where_it_gains_about_as_much(mod
     assert told.verdict == ("--much (lossy) would give 2.5 times the output tokens/s; without any loss --exact would give 40% more output "
                             "tokens/s")
     assert "  2.5 times  --much (lossy)  (a-lever)" in lines(told) and [each["lossy"] for each in told.as_json()["levers"]] == [True, False]
+    idle = [moved("--idle", 0.01, 0.0, found), moved("--same", 0.0, 0.0, found), moved("--worse", -0.2, 0.0, found)]
+    assert "no gain    --idle (+1%), --same (0%), --worse (-20%)" in lines(replace(told, tried=[exact, more, *idle]))
 
 
 def test_an_objective_that_no_lever_keeps_is_no_limit_of_the_machine(model: Path) -> None:

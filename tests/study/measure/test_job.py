@@ -51,6 +51,7 @@ def test_an_engine_in_this_process(model: str) -> None:
     assert told["requests"]["completed"] == 12 and told["goodput"]["kept_share"]["value"] == 1.0 and told["target"]["in_process"]
     assert {(sample.num_prompt, sample.num_output, len(sample.chunk_s)) for sample in report.result.samples} == {(24, 5, 5)}
     assert told["server"]["queue_s"]["count"] == 12 and told["cached_share"] > 0.3
+    assert report.compute_type == "fp32", "what the engine tells, as a server does"
     assert told["server"]["counters"]["penstock_generation_tokens_total"] == 60
     (listed,) = re.findall(r"^\*\*The JSON\*\* .*?^$", PAGE, re.MULTILINE | re.DOTALL)
     assert set(told) <= set(re.findall(r"[a-z0-9_]+", listed)) and set(told["ttft_s"]["p50"]) == {"value", "low", "high"}

@@ -33,7 +33,7 @@ def test_a_calibration_that_is_far_off_is_doubted_once(monkeypatch: pytest.Monke
     doubted: list[str] = []
     each = checked.Checked(said.append, doubted.append)
     assert each.kept(CONFIG) == each.kept(CONFIG) is not None
-    assert said == ["timing a few steps of rill in none beside those that were calibrated"]
+    assert said == ["timing a few steps of rill beside those that were calibrated"]
     assert each.doubts == doubted and len(doubted) == 1
     assert "times as long now" in doubted[0] and "`penstock plan rill --calibrate` renews it" in doubted[0]
 
@@ -55,7 +55,7 @@ def test_what_cannot_be_timed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checked, "timed_now", broken)
     each = checked.Checked([].append)
     assert each.kept(CONFIG) is found
-    assert each.doubts == ["whether the calibration of rill in none still holds is not known: there is no memory"]
+    assert each.doubts == ["whether the calibration of rill still holds is not known: there is no memory"]
 
 
 def test_loads_are_short_whatever_the_context_holds() -> None:

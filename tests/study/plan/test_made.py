@@ -28,6 +28,10 @@ def test_steps_that_take_another_time_now_are_told_with_the_command_that_renews(
     assert f"{times:.2f} times as long now" in told and RENEWED in told and "built anew" not in told
 
 
+def test_a_model_in_its_own_format_is_called_by_its_name_alone() -> None:
+    assert doubt(replace(CONFIG, quant="none"), None, None, THEN).startswith("brook was calibrated by an older Penstock")
+
+
 def test_another_build_is_told_though_steps_take_as_long() -> None:
     now = replace(THEN, build="def")
     assert doubt(CONFIG, THEN, (1.04, "steps that decode take"), now).endswith(

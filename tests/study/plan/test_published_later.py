@@ -69,3 +69,19 @@ def test_one_request_on_an_l4(ask: Ask, model: str, tokens_per_s: float) -> None
     """Leaseweb, dev.to/leaseweb/cpu-inference-on-amd-epyc-9334 (2026): a distilled 8B model in fp16. Within 10 %."""
     row = steady(ask, model, "l4", "none", 1, batch=1, input=128, output=256)
     assert 1 / row.tpot_s == pytest.approx(tokens_per_s, rel=0.1)
+
+
+@pytest.mark.parametrize(("options", "tokens_per_s"), [
+    ({"batch": 1}, (49.6, 44.2, 27.2)), ({}, (463.1, 320.1, 71.5))])
+def test_a_405b_model_on_eight_h200(ask: Ask, options: dict[str, int], tokens_per_s: tuple[float, ...]) -> None:
+    """NVIDIA's "Boosting Llama 3.1 405B Performance up to 1.44x with NVIDIA TensorRT Model Optimizer on NVIDIA H200 GPUs" (August 2024):
+    fp8, one request and as many as fit. Within 15 %."""
+    for (num_input, num_output), told in zip(((2048, 128), (32768, 2048), (120_000, 2048)), tokens_per_s, strict=True):
+        row = steady(ask, "llama-3.1-405b", H200, "fp8", 8, input=num_input, output=num_output, kv_dtype=("fp8",), **options)
+        assert row.output_tokens_per_s == pytest.approx(told, rel=0.15), num_input
+
+
+def test_a_70b_model_on_one_h200(ask: Ask) -> None:
+    """NVIDIA's "Boost Llama 3.3 70B Inference Throughput 3x with NVIDIA TensorRT-LLM Speculative Decoding" (December 2024): fp8, one
+    request without drafts. Within 10 %."""
+    assert 1 / steady(ask, "llama-3.3-70b", H200, "fp8", 1, batch=1, input=200, output=300).tpot_s == pytest.approx(51.14, rel=0.1)

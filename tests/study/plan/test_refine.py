@@ -244,11 +244,13 @@ def test_a_row_at_the_edge_of_its_slo_says_so(ask: Any) -> None:
     assert f"edge: {near.edge_told}" in parts(near, {})
 
 
+@pytest.mark.parametrize(("num_rows", "most"), [(3, 6), (2, 2)])  # two: all of l4
 def test_rows_that_come_first_when_others_fall_behind_are_played(
-        ask: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        ask: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_rows: int, most: int) -> None:
     """Bursts of which arithmetic knows nothing: what is cheapest by means takes replicas that make others cheaper."""
-    monkeypatch.setattr(refine, "ROWS", 3)
-    monkeypatch.setattr(refine, "MOST_ROWS", 6)
+    monkeypatch.setattr(refine, "ROWS", num_rows)
+    monkeypatch.setattr(refine, "MOST_ROWS", most)
+    monkeypatch.setattr(refine, "LAST_ROWS", 6)
     trace = in_bursts(tmp_path / "bursts.jsonl")
     asked = {"traffic": trace, "slo": "ttft=3s", "kv_dtype": ("auto",), "prefill_split": False, "pipeline_parallel": "1",
              "tensor_parallel": "1"}
@@ -256,7 +258,7 @@ def test_rows_that_come_first_when_others_fall_behind_are_played(
     assert {row.hardware for row in means[:refine.ROWS]} == {"l4"}
     rows = ask("llama-2-7b", "l4,a100-80gb-sxm", **asked)
     played = [row for row in rows if row.predicted_by == "twin"]
-    assert rows[0] in played and rows[0].hardware == "a100-80gb-sxm" and refine.ROWS < len(played) <= refine.MOST_ROWS
+    assert rows[0] in played and rows[0].hardware == "a100-80gb-sxm" and refine.ROWS < len(played) <= refine.LAST_ROWS
 
 
 @pytest.mark.parametrize(("kept_share", "told"), [(None, "its means"), (0.95, "its mean steps under the trace's arrivals")])

@@ -18,6 +18,7 @@ from penstock.compute.formats import ROUNDED, product_form
 from penstock.compute.native import native_module
 from penstock.compute.ops import check_served, unserved
 from penstock.compute.program import KVSpec, Program
+from penstock.compute.quant.codes import Coding
 from penstock.compute.weight import Coded, Form, Given, most_coded
 from penstock.core.errors import UsageError
 from penstock.core.modelspec import DTYPE_BYTES
@@ -28,6 +29,7 @@ SMALL_SPARE = 1 << 24  # bytes of logits whose memory is kept for another step, 
 SPARE_ROOM, ROOMY = 1.25, 2  # times the rows that memory has room for when it is new; and at most, to be taken again, unless it is small
 LEAST_SHARE = 1 << 18  # half of rill's largest matrix, whose steps two threads make 1.3 times as fast as one
 ROUNDS = {"": False, "int8": True}  # activations -> whether rows are rounded
+MOST_INT8_PRODUCTS = (2**31 - 1) // (127 * 128)  # of rounded rows and codes of 8 bits, in one int32 sum
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,8 @@ class Cpu:
         return 0 if unserved(program) else row_bytes(program)
 
     def check(self, program: Program, forms: Mapping[str, Form]) -> None:
+        if self._int8:
+            check_sums(forms)
         if not self._options.dequantize:
             return
         layouts = [matrix_layout(weight, forms[name], self._weights_dtype, gated=False)
@@ -207,6 +211,14 @@ class Cpu:
         slots, heads = block_slots(loaded.layout, ids), data.shape[-2:]
         for layer in range(data.shape[1]):
             loaded.model.write_slots(layer, slots, data[0, layer].reshape(-1, *heads), data[1, layer].reshape(-1, *heads))
+
+
+def check_sums(forms: Mapping[str, Form]) -> None:
+    """Raises UsageError where an integer sum over the columns that share a scale could overflow."""
+    for name, form in forms.items():
+        if isinstance(form, Coding) and form.group > MOST_INT8_PRODUCTS:
+            raise UsageError(f"activations=int8: {name} has one scale for {form.group:,} columns, and more than {MOST_INT8_PRODUCTS:,} "
+                             "products of 8 bits could overflow a sum of 32; leave activations out")
 
 
 def affine_cpus() -> list[int]:

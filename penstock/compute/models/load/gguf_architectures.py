@@ -19,6 +19,8 @@ LAYER_NAMES = {  # within a layer: GGUF's name -> config.json's families'
     "ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
 }
 POST_NORMS = {"post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
+GLM = {"ffn_up": "mlp.gate_up_proj", "post_attention_norm": "post_self_attn_layernorm", "post_ffw_norm": "post_mlp_layernorm"}
+HUNYUAN_NORMS = {"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"}
 GEMMA_NORMS = {"ffn_norm": "pre_feedforward_layernorm", **POST_NORMS}
 SINKS = "self_attn.sinks"  # a tensor that has no `.weight` behind its name
 MIXTURE = {"ffn_gate_inp": "mlp.gate"} | {f"ffn_{part}_exps": f"mlp.experts.{{e}}.{part}_proj" for part in ("gate", "up", "down")}
@@ -118,12 +120,29 @@ def _mixture(keys: Keys, tensors: Tensors) -> Config:
 
 def _olmo2(keys: Keys, tensors: Tensors) -> Config:
     """OLMo 3, too, which is told by its window: there every fourth layer sees all, and what is scaled is these layers' rope."""
-    window, theta = keys.whole("attention.sliding_window", 0, least=0), keys.number("rope.freq_base", 10000.0, above=1)
+    window = keys.whole("attention.sliding_window", 0, least=0)
     if not window:
         return {"architectures": ["Olmo2ForCausalLM"]}
+    return {"architectures": ["Olmo3ForCausalLM"], **_every_fourth(keys, window)}
+
+
+def _exaone4(keys: Keys, tensors: Tensors) -> Config:
+    """The model of 64 layers, 32B, has a window of 4096 where the file says none; without one every layer has positions."""
+    window = keys.whole("attention.sliding_window", 4096 if keys.whole("block_count") == 64 else 0, least=0)
+    return {"architectures": ["Exaone4ForCausalLM"], **_every_fourth(keys, window)}
+
+
+def _every_fourth(keys: Keys, window: int) -> Config:
+    """The layers that see all, unless the file says otherwise."""
+    theta = keys.number("rope.freq_base", 10000.0, above=1)
     if keys.number("rope.freq_base_swa", theta) != theta:
         raise keys.wrong("rope.freq_base_swa", f"{theta:g}, as rope.freq_base")
-    return {"architectures": ["Olmo3ForCausalLM"], "sliding_window": window, "layer_types": _layer_types(keys, window, pattern=4)}
+    return {"sliding_window": window or None, "layer_types": _layer_types(keys, window, pattern=4)}
+
+
+def _ernie(keys: Keys, tensors: Tensors) -> Config:
+    """One switch is for all biases."""
+    return {"architectures": ["Ernie4_5ForCausalLM"], "use_bias": "blk.0.ffn_gate.bias" in tensors, "attention_bias": False}
 
 
 def _gpt_oss(keys: Keys, tensors: Tensors) -> Config:
@@ -188,13 +207,20 @@ def _layer_types(keys: Keys, window: int, pattern: int) -> list[str]:
     return [hf.SLIDING if window and flag else hf.FULL for flag in list(flags)[:layers]]
 
 
+def _glm4(keys: Keys, tensors: Tensors) -> Config:
+    return {"architectures": ["Glm4ForCausalLM"], "partial_rotary_factor": _rotated_part(keys)}
+
+
+def _rotated_part(keys: Keys) -> float:
+    """Times a head's length it is rounded down, but not below the count."""
+    head_dim = keys.whole("attention.key_length", keys.whole("embedding_length") // keys.same("attention.head_count"))
+    return math.nextafter(keys.whole("rope.dimension_count", head_dim) / head_dim, 1.0)
+
+
 def _phi3(keys: Keys, tensors: Tensors) -> Config:
-    heads, hidden = keys.same("attention.head_count"), keys.whole("embedding_length")
-    head_dim = keys.whole("attention.key_length", hidden // heads)
-    part = keys.whole("rope.dimension_count", head_dim) / head_dim
     return {
         "architectures": ["Phi3ForCausalLM"], "sliding_window": keys.whole("attention.sliding_window", 0, least=0) or None,
-        "partial_rotary_factor": math.nextafter(part, 1.0),  # times head_dim it is rounded down, but not below the count
+        "partial_rotary_factor": _rotated_part(keys),
         "original_max_position_embeddings": keys.whole("rope.scaling.original_context_length", keys.whole("context_length")),
     }
 
@@ -214,4 +240,8 @@ ARCHITECTURES: dict[str, Architecture] = {
     "olmoe": Architecture(_olmoe, {**LAYER_NAMES, **MIXTURE}),
     "olmo2": Architecture(_olmo2, {**LAYER_NAMES, **POST_NORMS}),
     "smollm3": Architecture(_plain("SmolLM3ForCausalLM"), LAYER_NAMES, paired=True),
+    "glm4": Architecture(_glm4, {**LAYER_NAMES, **GLM}),
+    "ernie4_5": Architecture(_ernie, LAYER_NAMES),
+    "exaone4": Architecture(_exaone4, {**LAYER_NAMES, **POST_NORMS}),
+    "hunyuan-dense": Architecture(_plain("HunYuanDenseV1ForCausalLM"), {**LAYER_NAMES, **HUNYUAN_NORMS}),
 }

@@ -35,11 +35,11 @@ def ordered_vector(checkpoint: Checkpoint, part: Part) -> Array:
     return values if part.pairs is None else halved(values, part.pairs)
 
 
-def halved(rows: Array, pairs: Pairs) -> Array:
+def halved(rows: Array | Codes, pairs: Pairs) -> Array | Codes:
     """Rows (or values) of whole heads, of each head's rotated ones the first of every pair before the second of all."""
     turned = np.arange(pairs.rotated).reshape(-1, 2).T.reshape(-1)
     order = np.concatenate([turned, np.arange(pairs.rotated, pairs.head_dim)])
-    return rows[(np.arange(0, len(rows), pairs.head_dim)[:, None] + order).reshape(-1)]
+    return rows[(np.arange(0, rows.shape[0], pairs.head_dim)[:, None] + order).reshape(-1)]
 
 
 def biases(checkpoint: Checkpoint, parts: Sequence[Part], spec: WeightSpec) -> Array:

@@ -17,7 +17,7 @@ MAX_HEADER = 256  # characters
 
 
 class DeepSeekV3Parser(StateReader):
-    """Closing tags, and the pair of tags around all calls, may be missing."""
+    """Closing tags, and the pair of tags around all calls, may be missing, and so may the arguments of a call that is closed."""
 
     markup: ClassVar[tuple[str, ...]] = (BEGIN, END, CALL, SEPARATOR, CALL_END)  # other formats have others of these, in this order
     openings: ClassVar[Openings] = ((BEGIN, "<"), (CALL, ""))
@@ -101,6 +101,9 @@ class DeepSeekV3Parser(StateReader):
         """Up to the arguments."""
         text, self._waiting = self._waiting + text, ""
         header, brace, _ = text.partition("{")
+        bare, end, _ = header.partition(self.markup[-1])
+        if end and self.header.fullmatch(bare):  # a call without arguments
+            header, brace, text = bare, "{", f"{bare}{{}}{text[len(bare):]}"
         named = self.header.fullmatch(header) if brace else None
         if named is not None and len(header) <= MAX_HEADER:
             self._begin_call("".join(self._before) + header, named)

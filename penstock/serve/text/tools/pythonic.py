@@ -184,8 +184,7 @@ def read_call(source: str) -> tuple[str, str] | None:
             return None
         written_as = Source(source)
         values = {names[str(keyword.arg)]: as_json(keyword.value, written_as) for keyword in call.keywords}
-        written = as_object(values)
-        written.encode()  # half a surrogate pair could not be sent
+        written = as_object(values).encode("utf-16", "surrogatepass").decode("utf-16")  # refuses half a pair, which cannot be sent
         return (name, written) if is_name(name) and len(values) == len(names) else None
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None

@@ -15,6 +15,7 @@ from penstock.study.measure.datasets.jsonl import read_text
 from penstock.study.measure.load import Part, Session, Turn, Writer
 
 MOST = 1e15  # tokens, or milliseconds: above it a number is a mistake
+CACHED_BLOCK = 16  # tokens in a block of a prefix cache, unless its server was told otherwise: Penstock's and vLLM's
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +67,18 @@ def cut(rows: Sequence[Row], options: TraceOptions, left: Left) -> Iterator[Row]
             left.out("without a prompt or an answer")
             continue
         scaled = Row(
-            at_s, max(1, round(row.num_prompt * options.scale)), max(1, round(row.num_output * options.scale)), row.blocks,
-            max(1, round(row.block_size * options.scale)) if row.blocks else 0)
+            at_s, scaled_by(options.scale, row.num_prompt), scaled_by(options.scale, row.num_output), row.blocks,
+            scaled_by(options.scale, row.block_size) if row.blocks else 0)
         if options.max_input and scaled.num_prompt > options.max_input:
             left.out(f"with a prompt of more than max_input={options.max_input} tokens")
         elif options.max_output and scaled.num_output > options.max_output:
             left.out(f"with an answer of more than max_output={options.max_output} tokens")
         else:
             yield scaled
+
+
+def scaled_by(scale: float, length: int) -> int:
+    return max(1, round(length * scale))
 
 
 def parts(row: Row, seed: str, number: int) -> list[Part]:
@@ -118,7 +123,14 @@ class Recorded:
 
     def notes(self) -> list[str]:
         told = self._left.told()
-        return [f"requests of the trace that were left out: {', '.join(told)}"] if told else []
+        return [*([f"requests of the trace that were left out: {', '.join(told)}"] if told else []), *self._small_blocks()]
+
+    def _small_blocks(self) -> Iterator[str]:
+        """A note, where blocks were scaled to less than those that prefix caches keep."""
+        size = max((row.block_size for row in self._rows if row.blocks), default=0)
+        if size >= CACHED_BLOCK > (small := scaled_by(self._options.scale, size)):
+            yield (f"blocks of {size} tokens that requests share became {small}: a prefix cache with larger blocks ({CACHED_BLOCK} tokens "
+                   f"by default; `--block-size {small}` makes them as small) finds only what fills them")
 
 
 def check(options: TraceOptions) -> None:

@@ -1,7 +1,7 @@
 """Which plots a report has, and what stands in them."""
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from penstock.study.measure.result import Report, Result
 
 SHARES = (0.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9)
 CLIPPED = 10  # percent of the shortest latencies may leave the plot: pieces that came at once are no latency to speak of
+ALIKE = 0.02  # of a rate: roofs that are nearer to each other are one line
 SHOWN = 1500  # dots of a cloud; more are thinned out at random
 
 
@@ -97,14 +98,28 @@ def roofline_chart(hardware: Hardware, compute_type: str | None, intensity: floa
     bandwidth = hardware.memory_bandwidth()
     left, right = min(0.1, intensity / 2), max(1000.0, intensity * 2)
     top = max(hardware.ops_per_s.values(), default=rate)
+    grid = [left * (right / left) ** (step / 60) for step in range(61)]
     lines = []
-    for colour, (dtype, most) in enumerate(sorted(hardware.ops_per_s.items()), 1):
-        grid = [left * (right / left) ** (step / 60) for step in range(61)]
-        lines.append(Line([(at, min(most, at * bandwidth)) for at in grid], dtype, min(colour, 4), dashed=dtype != compute_type))
+    for colour, (most, dtypes) in enumerate(roofs(hardware.ops_per_s, compute_type), 1):
+        line = Line([(at, min(most, at * bandwidth)) for at in grid], ", ".join(dtypes), min(colour, 4), dashed=compute_type not in dtypes)
+        lines.append(line)
+    lines.sort(key=lambda line: not line.dashed)  # the run's own lies above the others
     low = min(left * bandwidth, rate / 2) if rate else left * bandwidth
     return Chart(
         "Roofline: what the machine can do, and what the run did", Axis("operations per byte", left, right, log=True),
         Axis("operations/s", low, top * 1.5, log=True), [*lines, Dots([(intensity, rate)], "this run", 2, 6.0)])
+
+
+def roofs(rates: Mapping[str, float], first: str | None) -> list[tuple[float, list[str]]]:
+    """(rate, types that reach it) from the lowest on. `first`: the type that is named before others of its rate."""
+    found: list[tuple[float, list[str]]] = []
+    for dtype, rate in sorted(rates.items(), key=lambda each: (each[1], each[0])):
+        if found and rate <= found[-1][0] * (1 + ALIKE):
+            found[-1][1].append(dtype)
+            found[-1][1].sort(key=lambda name: (name != first, name))
+        else:
+            found.append((rate, [dtype]))
+    return found
 
 
 def search_chart(report: Report) -> Chart:

@@ -152,13 +152,13 @@ def steps(low: float, high: float, count: int = 5) -> list[float]:
 
 
 def decades(low: float, high: float) -> list[float]:
-    """Powers of ten between two; 2 and 5 times as well where those are few."""
+    """Powers of ten between two; where those are few, 2 and 5 times as well, and between bounds that are near each other round values."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for factors in ((1,), (1, 2, 5)):
         found = [factor * 10.0**power for power in powers for factor in factors if low * 0.999 <= factor * 10.0**power <= high * 1.001]
         if len(found) >= 3:
             return found
-    return found or [low, high]
+    return steps(low, high)
 
 
 def short(value: float) -> str:

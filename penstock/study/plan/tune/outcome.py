@@ -93,6 +93,8 @@ class Outcome:
             return (f"the defaults stay, undecided: {self.rejected} gave {measured}, which may be chance: "
                     "more --pairs or a longer --duration would tell")
         why = "which may be chance" if found.is_noise else "which is too little to count"
+        if self.pairs.lacks_ratio and not any(run.kept for run in self.pairs.middle):
+            why = "which tells nothing: a lighter load or a looser --slo would"
         return f"the defaults are as good: {self.rejected} gave {measured}, {why}"
 
     def as_json(self) -> dict[str, Any]:

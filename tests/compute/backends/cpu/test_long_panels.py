@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.compute.backends.cpu.backend import Cpu, CpuOptions
+from penstock.compute.backends.cpu.backend import MOST_INT8_PRODUCTS, Cpu, CpuOptions
 from penstock.compute.quant.codes import Codes
+from penstock.compute.quant.int8 import by_row
 from penstock.compute.quant.native import best_rounding
+from penstock.core.errors import UsageError
 from tests.compute.backends.cpu.product import Product
 from tests.contract.participants import native_kernels
 
@@ -40,3 +42,16 @@ def test_long_panels(kernels: str, case: str) -> None:
         for count in (1, 9, 12, 14, 25, 49) if kernels == "amx_emulated" else (1, 9, 12, 14, 25, 49, ROWS):  # its tiles are slow
             assert np.array_equal(product.of(rows[:count]), alone[:count])
     assert np.abs(alone - exact).max() < (0.04 if activations else 0.01) * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("kernels", native_kernels())
+def test_sums_of_8_bits_are_exact_or_refused(kernels: str) -> None:
+    backend = Cpu(CpuOptions(kernels=kernels), "bfloat16", "int8")
+    codes = np.full((1, MOST_INT8_PRODUCTS), -128, dtype=np.int8)
+    product = Product(backend, codes.shape, Codes(codes, 8, codes.shape[1], np.ones((1, 1), np.float32)), 1)
+    rows = np.where(np.arange(20) % 2, -1, 1).astype(np.float32)[:, None] * np.ones(codes.shape, np.float32)
+    np.testing.assert_allclose(product.of(rows)[:, 0], -128.0 * codes.shape[1] * rows[:, 0], rtol=1e-6)
+    backend.check(product.loaded.program, {"w": by_row(MOST_INT8_PRODUCTS)})
+    Cpu(CpuOptions(kernels=kernels), "bfloat16").check(product.loaded.program, {"w": by_row(MOST_INT8_PRODUCTS + 1)})
+    with pytest.raises(UsageError, match="w has one scale for 132,105 columns, and more than 132,104 products"):
+        backend.check(product.loaded.program, {"w": by_row(MOST_INT8_PRODUCTS + 1)})

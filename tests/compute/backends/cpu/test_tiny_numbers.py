@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from penstock.compute.backends.cpu.backend import Cpu, CpuOptions
+from penstock.compute.backends.cpu.sampling import NativeSampling
 from penstock.compute.program import KVSpec
 from tests.compute.backends.cpu.product import Product
 from tests.contract.participants import native_kernels
@@ -78,8 +79,12 @@ def is_unusual() -> bool:
     return bool(np.float32(1e-39) * np.float32(1) == 0 or np.float32(1) + np.float32(1e-9) > 1)
 
 
-@pytest.mark.skipif(sys.platform != "linux" or platform.machine() != "x86_64", reason="sets a register of x86-64")
-@pytest.mark.parametrize("mxcsr", [0x9FC0, 0x5F80], ids=["denormals flushed", "rounding upward"])
+on_x86 = pytest.mark.skipif(sys.platform != "linux" or platform.machine() != "x86_64", reason="sets a register of x86-64")
+unusual_arithmetic = pytest.mark.parametrize("mxcsr", [0x9FC0, 0x5F80], ids=["denormals flushed", "rounding upward"])
+
+
+@on_x86
+@unusual_arithmetic
 def test_what_the_process_does_to_its_floats_changes_no_bit(mxcsr: int) -> None:
     weights, rows = numbers(7, (700, 32), 1.0), numbers(8, (40, 32), 1.1e-39)
     rows[20:] *= np.float32(2.0**120)
@@ -92,3 +97,20 @@ def test_what_the_process_does_to_its_floats_changes_no_bit(mxcsr: int) -> None:
         assert is_unusual()
     for each in found:
         assert np.array_equal(each.view(np.uint32), expected.view(np.uint32))
+
+
+@on_x86
+@unusual_arithmetic
+def test_nor_what_a_row_of_logits_comes_to(mxcsr: int) -> None:
+    """One row is looked at by the thread that asks, many by all."""
+    native = pytest.importorskip("penstock._native")
+    sampling = NativeSampling(native, native.Model(native.Pool(2, []), "", False, False))
+    logits = np.random.default_rng(1).standard_normal((20, 9001), dtype=np.float32) * 3
+    logits[10:] = -5
+    logits[10:, [50, 100]] = 1e-39, 2e-39  # equals where denormals are zero: then the lower id is the likelier
+    expected = sampling.score(logits, None, [3] * 20, 3)
+    with arithmetic(mxcsr):
+        assert is_unusual()
+        many, alone = sampling.score(logits, None, [3] * 20, 3), [sampling.score(logits, [row], [3], 3) for row in range(20)]
+    assert many == expected
+    assert [each.values[0] for each in alone] == expected.values and [each.ids[0] for each in alone] == expected.ids

@@ -25,6 +25,8 @@ KINDS = {
     "Gemma2ForCausalLM": "gemma2", "Gemma3ForCausalLM": "gemma3", "Phi3ForCausalLM": "phi3", "SmolLM3ForCausalLM": "smollm3",
     "GptOssForCausalLM": "gpt-oss", "GraniteForCausalLM": "granite", "Olmo2ForCausalLM": "olmo2", "Olmo3ForCausalLM": "olmo2",
     "OlmoeForCausalLM": "olmoe", "GraniteMoeForCausalLM": "granitemoe",
+    "Glm4ForCausalLM": "glm4", "Ernie4_5ForCausalLM": "ernie4_5", "Exaone4ForCausalLM": "exaone4",
+    "HunYuanDenseV1ForCausalLM": "hunyuan-dense",
 }
 EXPERT = re.compile(r"(.*experts)\.(\d+)\.(.*)")
 EXPERTS = {"gate_proj": "ffn_gate_exps", "up_proj": "ffn_up_exps", "down_proj": "ffn_down_exps",
@@ -87,6 +89,8 @@ def write_config(writer: gguf.GGUFWriter, config: Config) -> None:
     writer.add_value_length(config["head_dim"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_rope_freq_base(config["rope_theta"])
+    if "partial_rotary_factor" in config:
+        writer.add_rope_dimension_count(int(config["head_dim"] * config["partial_rotary_factor"]))
     for ours, add in (
         ("sliding_window", writer.add_sliding_window), ("num_local_experts", writer.add_expert_count),
         ("num_experts", writer.add_expert_count), ("num_experts_per_tok", writer.add_expert_used_count),

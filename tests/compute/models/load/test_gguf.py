@@ -63,6 +63,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
                     "attention_multiplier": 0.015625},
     "olmoe": {"architectures": ["OlmoeForCausalLM"], "num_experts": 4, "num_experts_per_tok": 2},
     "smollm3": {"architectures": ["SmolLM3ForCausalLM"], "num_hidden_layers": 5},
+    "glm4": {"architectures": ["Glm4ForCausalLM"], "partial_rotary_factor": 0.5, "attention_bias": False},
+    "glm4-biases": {"architectures": ["Glm4ForCausalLM"], "partial_rotary_factor": 0.25, "attention_bias": True},
+    "ernie": {"architectures": ["Ernie4_5ForCausalLM"], "tie_word_embeddings": True},
+    "ernie-biases": {"architectures": ["Ernie4_5ForCausalLM"], "use_bias": True},
+    "exaone4": {"architectures": ["Exaone4ForCausalLM"], "sliding_window": None},
+    "exaone4-window": {"architectures": ["Exaone4ForCausalLM"], "sliding_window": 16, "num_hidden_layers": 5},
+    "hunyuan": {"architectures": ["HunYuanDenseV1ForCausalLM"], "tie_word_embeddings": True},
 }
 
 ROUTERS = (".mlp.gate.weight", ".block_sparse_moe.gate.weight", ".mlp.router.weight", ".router.layer.weight")
@@ -165,6 +172,21 @@ def test_quantized_matrices(tmp_path: Path, name: str, kind: Kind) -> None:
             parts = [checkpoint.rows(each, start, stop) for start, stop in ((0, 17), (17, len(values)))]
             assert all(isinstance(part, Codes) and part.coding == coding for part in parts)
             assert same_bits(found, values) and same_bits(stacked(parts).dequantize(), values), each
+
+
+@pytest.mark.parametrize("name", ["glm4", "glm4-biases", "ernie"])
+def test_quantized_rows_that_lie_in_ropes_pairs(tmp_path: Path, name: str) -> None:
+    """What a file has so is laid half a head apart with its scales."""
+    config = config_of(name, hidden_size=256, intermediate_size=256, head_dim=64, num_hidden_layers=1)
+    tensors = tensors_of(config)
+    stored = {each: values if values.ndim == 1 else random_rows(FORMATS[Kind.Q4_K], len(values), values.shape[1] // 256, seed)
+              for seed, (each, values) in enumerate(tensors.items())}
+    plain = {each: values if values.ndim == 1 else quants.dequantize(values, Kind.Q4_K) for each, values in stored.items()}
+    program, found = program_of(config), []
+    for path, kind, given in ((tmp_path / "codes.gguf", Kind.Q4_K, stored), (tmp_path / "plain.gguf", Kind.F32, plain)):
+        weights = load_weights(program, GgufCheckpoint(write_gguf(path, config, given, kind)), "float32")
+        found.append({each: weight.numbers(np.float32) for each, weight in weights.items()})
+    assert all(same_bits(values, found[1][each]) for each, values in found[0].items())
 
 
 def test_one_tensor_at_a_time(tmp_path: Path) -> None:

@@ -242,3 +242,29 @@ def test_keys_that_nobody_knows_are_told(tmp_path: Path, caplog: pytest.LogCaptu
     with caplog.at_level(logging.INFO, "penstock.models"):
         GgufCheckpoint(write(tmp_path / "x.gguf", LLAMA, {"mystery": whole(1), "logit_scale": number(1.0)}))
     assert "that is not used: llama.mystery" in caplog.text and "logit_scale" not in caplog.text
+
+
+def test_layers_of_exaone_4_that_see_all(tmp_path: Path) -> None:
+    """Every fourth, or those that the file names. Where it says no window, the model of 64 layers has one."""
+    config = {**SIZE, "architectures": ["Exaone4ForCausalLM"], "num_hidden_layers": 5, "sliding_window": 16}
+    flags = (Type.ARRAY, [True, False, True, False, False])
+    for keys, windows in (({}, (16, 16, 16, None, 16)), ({"attention.sliding_window_pattern": flags}, (16, None, 16, None, None)),
+                          ({"attention.sliding_window": None}, (None,) * 5)):
+        layers = spec(GgufCheckpoint(write(tmp_path / "x.gguf", config, keys)).config).layers
+        assert tuple(layer.window for layer in layers) == windows
+        assert [layer.rope is not None for layer in layers] == [window is not None or not any(windows) for window in windows]
+    small = {"hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 1, "num_key_value_heads": 1, "vocab_size": 8}
+    large = GgufCheckpoint(write(tmp_path / "y.gguf", {**config, **small, "num_hidden_layers": 64, "sliding_window": None})).config
+    assert [layer.window for layer in spec(large).layers] == [4096, 4096, 4096, None] * 16
+    with pytest.raises(ModelError, match="exaone4.rope.freq_base_swa"):
+        GgufCheckpoint(write(tmp_path / "x.gguf", config, {"rope.freq_base_swa": number(5.0)}))
+
+
+def test_hunyuans_alpha_is_a_larger_base(tmp_path: Path) -> None:
+    config = {**SIZE, "architectures": ["HunYuanDenseV1ForCausalLM"]}
+    base = 10000.0 * 1000.0 ** (32 / 30)
+    keys = {"rope.freq_base": number(base), "rope.scaling.type": (Type.STRING, "none"), "rope.scaling.factor": number(1.0),
+            "rope.scaling.original_context_length": whole(262144), "context_length": whole(262144)}
+    ours = spec(GgufCheckpoint(write(tmp_path / "x.gguf", config, keys)).config)
+    theirs = spec(config, rope_scaling={"type": "dynamic", "alpha": 1000.0, "factor": 1.0})
+    assert ours.layers[0].rope.theta == pytest.approx(theirs.layers[0].rope.theta, rel=1e-7)

@@ -313,6 +313,10 @@ def test_nothing_is_cut_off_in_any_window(live: Browser, window: str) -> None:
                " const canvas = document.getElementById(id), scale = canvas.width / canvas.clientWidth;"
                f" return canvas.clientWidth > 80 && canvas.clientHeight > 20 && Math.abs(scale - {WINDOWS[window][2]}) < 0.05; }})")
     assert live.evaluate(PLACED), "something is wider than the window"
+    fills = live.evaluate("(() => { const told = at('ring-text').textContent; at('ring-text').textContent = '100%';"
+                          " const share = at('ring-text').offsetWidth / (at('ring').closest('svg').clientWidth * 28 / 40);"
+                          " at('ring-text').textContent = told; return share; })()")
+    assert 0.5 < fills < 0.92, "the figure in the ring touches it"
     pen = "const pen = at('roofline').getContext('2d'); pen.font = font(0.74);"
     width, words = live.evaluate(f"(() => {{ {pen} return [pen.measureText(caption(pen, 190)).width, caption(pen, 900)]; }})()")
     assert 0 < width <= 190 and words.endswith("keys and values")

@@ -146,6 +146,14 @@ def test_where_kimi_gives_none_or_one_twice_the_next_that_is_free_is_taken(writt
     assert [(each.id, each.name) for each in found] == [(each, "f") for each in ids]
 
 
+def test_a_call_that_is_closed_before_its_arguments_has_none() -> None:
+    for arguments in ("", "\n"):
+        text = f"Look.\n{SECTION}{kimi('functions.f:0', arguments)}{kimi('g:1', '{}')}{SECTION_END}"
+        want = (ToolCall("functions.f:0", "f", "{}"), ToolCall("functions.g:1", "g", "{}"))
+        for sure in (False, True):
+            assert read(KimiK2Parser(sure=sure), text) == read(KimiK2Parser(sure=sure), *text) == Answer("Look.", None, want)
+
+
 @pytest.mark.parametrize("written", ["", "f", f"{ARGUMENT}{{}}", f"f:x{ARGUMENT}{{}}", f"a b:0{ARGUMENT}{{}}",
                                      f"f:0{ARGUMENT}[]", f"f:0{ARGUMENT}{{]"])
 def test_what_is_no_call_of_kimis_is_given_back(written: str) -> None:

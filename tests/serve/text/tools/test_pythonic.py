@@ -48,6 +48,7 @@ def test_without_a_call_the_text_is_unchanged(text: str) -> None:
     (f"f(a=1e{LONG}, b=1e-{LONG})", f'{{"a": 1e{LONG}, "b": 0.0}}'),
     (f"f(a={LONG[:3]}_{LONG[3:]}, b=[-0x1{5000 * '0'}, 0b11, 1_000])", f'{{"a": {LONG}, "b": [-{Decimal(2**20000):f}, 3, 1000]}}'),
     ("f(a={'b': 1, 'b': 2})", '{"a": {"b": 2}}'),
+    ("f(a='\\ud83d\\ude00', b={'\\ud83d\\ude00': ['\\\\ud83d']})", '{"a": "\U0001f600", "b": {"\U0001f600": ["\\\\ud83d"]}}'),
     ("f(x=[1, (2, 3)], y={'k': {'l': []}})", '{"x": [1, [2, 3]], "y": {"k": {"l": []}}}'),
 ])
 def test_literals_become_json(written: str, arguments: str) -> None:

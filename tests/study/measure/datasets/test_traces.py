@@ -86,6 +86,15 @@ def test_scaled_prompts_share_as_much(files: Path) -> None:
     assert len(one) == 150 and one[:128] == two[:128] and one[128:] != two[128:150] and sessions[0].turns[0].num_output == 1
 
 
+@pytest.mark.parametrize(("scale", "small"), [(0.008, 4), (0.03125, None), (0.125, None), (1, None)])
+def test_blocks_that_are_scaled_below_those_of_a_prefix_cache_are_told_of(files: Path, scale: float, small: int | None) -> None:
+    _, notes = read(f"mooncake:path={files / 'moon'},scale={scale}")
+    assert [note for note in notes if "--block-size" in note] == ([] if small is None else [
+        f"blocks of 512 tokens that requests share became {small}: a prefix cache with larger blocks (16 tokens by default; `--block-size "
+        f"{small}` makes them as small) finds only what fills them"])
+    assert not read(f"azure:path={files / 'azure'},scale={scale}")[1]
+
+
 def test_a_cut_of_a_trace(files: Path) -> None:
     assert shapes(read(f"azure:path={files / 'azure'},start=0.05,seconds=1")[0]) == [(0.002, 318, 8)]
     sessions, notes = read(f"azure:path={files / 'azure'},max_input=400,max_output=20")

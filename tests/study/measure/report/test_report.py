@@ -284,6 +284,7 @@ def test_a_reader_learns_whose_energy_it_is(source: str, how: str) -> None:
 def test_axes() -> None:
     assert steps(0, 10) == [0, 2, 4, 6, 8, 10] and steps(0, 0.3) == pytest.approx([0, 0.1, 0.2, 0.3])
     assert decades(0.9, 1100) == [1, 10, 100, 1000] and decades(8, 60) == [10, 20, 50]
+    assert decades(213, 307) == [220, 240, 260, 280, 300] and decades(1.1, 2.6) == [1.5, 2, 2.5], "one mark alone is no scale"
     assert [short(value) for value in (0, 0.1234, 999.9, 12345, 2.5e9)] == ["0", "0.123", "1k", "12.3k", "2.5G"]
     log = Axis("x", 1, 100, log=True)
     assert (log.share(10), log.share(0.1), log.share(1e9)) == (pytest.approx(0.5), 0, 1)
@@ -328,3 +329,10 @@ def test_a_late_client_is_told_where_nothing_is_known_of_first_tokens() -> None:
     late = Overhead(distribution([0.5]), distribution([0.1]), 0.05)
     assert any("600.00 ms late (p99)" in note and note.endswith("of the median time to the last token") for note in doubts(found, late))
     assert any(note.endswith("of the median TTFT") for note in doubts(figures(samples(7), Warmup(), None), late))
+
+
+def test_the_runs_own_roof_lies_above_the_others_and_equal_ones_are_one() -> None:
+    machine = Hardware("test", {1 << 30: 2e10}, {"fp32": 2e11, "bf16": 4.68e11, "int16": 4.69e11, "int8": 9e11})
+    (chart,) = (each for each in charts(replace(report(), hardware=machine)) if each.title.startswith("Roofline"))
+    assert [(mark.label, mark.dashed) for mark in chart.marks if isinstance(mark, Line)] == [
+        ("fp32", True), ("int8", True), ("bf16, int16", False)]

@@ -86,6 +86,14 @@ def test_the_answer_follows_from_the_pairs():
     assert sentence(False, (0.8, 0.81, 0.82)).startswith("the defaults are best: threads=2 gave 0.81 times the defaults' good requests/s")
 
 
+def test_pairs_that_keep_next_to_nothing_tell_nothing():
+    """Luck in the others' runs is not "as good"."""
+    none, some = replace(SLOW, kept=0), replace(SLOW, kept=1)
+    found = Outcome(pairs=Pairs(((some, none), (none, none), (none, some))), rejected=Setting((("threads", 2),)))
+    assert found.sentence == ("the defaults are as good: threads=2 gave 0 good requests/s for the defaults' 0 (3 pairs of runs), "
+                              "which tells nothing: a lighter load or a looser --slo would")
+
+
 def test_what_was_confirmed_is_what_is_told():
     """Goodput that leads by luck is not told as what decided where what a token costs did."""
     told = sentence(True, (0.99, 1.04, 1.05), (1.18, 1.19, 1.2))

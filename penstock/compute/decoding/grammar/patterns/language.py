@@ -132,7 +132,7 @@ class Following:
         if is_alone(node):
             return seq([plain(node), then])
         if isinstance(node, Edge):
-            return seq([BEGINS, then]) if node.begins else alt([seq([self.ends, then]), self._before_break(then)])
+            return seq([BEGINS, then]) if node.begins else self._ended(then)
         if isinstance(node, Look) and not node.behind:
             return both([self._ahead(node), then])
         if isinstance(node, Look | WordEdge):
@@ -165,7 +165,18 @@ class Following:
             return plain
         if edges[0]:
             return alt([plain, seq([BEGINS, left(once, BEGIN, self.effort), others, then])])
-        return alt([plain, seq([others, right(once, END, self.effort), alt([seq([ENDS, then]), self._before_break(then)])])])
+        return alt([plain, seq([others, right(once, END, self.effort), self._ended(then)])])
+
+    def _ended(self, then: Tree) -> Tree:
+        """`$`, followed by `then`. Beginnings that follow it without a character, as in an empty string, are written ahead of it: of a
+        string's edges the first come first."""
+        found, begun = [], 0
+        while True:
+            found.append(seq([BEGINS] * begun + [alt([seq([self.ends, then]), self._before_break(then)])]))
+            rest = NOTHING if then in (REST, EMPTY) else left(then, BEGIN, self.effort)
+            if rest in (NOTHING, then):
+                return alt(found)
+            then, begun = rest, begun + 1
 
     def _before_break(self, then: Tree) -> Tree:
         """What follows a `$` that stands before the last line break, as it may in Python, and leaves that to what follows it."""
@@ -192,6 +203,8 @@ class Following:
         after = next((place for place in range(at, len(items)) if not looks_behind(items[place])), len(items))
         nodes = dict.fromkeys(items[at:after])  # which look from one place
         sides, then = [(ALL, ALL)], self.row(None, items[after:], then)
+        if most_edges(Row(tuple(items[:at])), begins=False) and left(then, BEGIN, self.effort) != NOTHING:
+            raise PatternError("a pattern with a \\b, \\B or lookbehind between a $ and a ^ cannot be obeyed")
         for node in nodes:
             sides = [(both([left, also_left]), both([right, also_right])) for left, right in sides
                      for also_left, also_right in self._sides(node)]

@@ -41,7 +41,7 @@ def test_the_narrow_reading_is_in_pythons_and_pythons_in_the_wide_one(pattern: s
 
 @pytest.mark.parametrize("pattern", [
     "b$\n", r"b$$\s", "(a$|b)\n", r"(?:a|b$)\s*$", r"(b|$)+\n", r"a(?:$\n)+", r"(?!b$\n)b", "$(?:$|a*)", "$(?:$|b|a*)$",
-    "^(?:a$|(?:$|b)$$|$)",
+    "^(?:a$|(?:$|b)$$|$)", "$^", "($^)?a", "(?:$|a)^b?", "($|a)+^", "$$(?:^|b)^", "$(?=a?)^", "$(?!a)^", "(?:a|$)(?:^|b)", "a$^",
 ])
 def test_an_end_before_the_last_line_break_or_another_end_is_one(pattern: str) -> None:
     """In Python both are; elsewhere the first is none."""
@@ -179,6 +179,7 @@ def test_parts_are_found_where_all_else_has_one_length(pattern: str, count: int)
     ("(ab){10001}", "at least 20,002 characters"), ("^(a{200}b*){101}|c{30000}$", "at least 20,200 characters"),
     ("(" * 100, "deep"), (r"a?(?:\bb|c)", r"a \b, \B or lookbehind in a group"),
     ("a((?<!a)bc)", "lookbehind in a group"),
+    ("$(?<!a)^", "between a $ and a ^"),
     ("a(b?(?<=ab)c)", "lookbehind in a group"), ("a(?<=(?<!b)a)", "or after another one, cannot be obeyed"),
 ])
 def test_what_is_no_set_of_texts_is_refused_with_the_reason(pattern: str, why: str) -> None:
