@@ -110,6 +110,7 @@ struct Kernels {
   int bf16_elem_bytes;  // of a bf16 element in operand rows: 2, or 4 where it is kept as float
   void (*to_bf16_row)(const float* x, int n, int padded, std::uint8_t* out, int group, float* group_sums);
   void (*to_bf16)(const float* x, int n, std::uint16_t* out);
+  int int8_row_bytes;  // of an element of int8 rows: 1, or 2 where they are held as int16
   IntegerRow to_int8;
   bool (*takes_fixed16)(const Matrix&);  // for codes: rows for these are 16-bit fixed point rather than bf16
   IntegerRow to_fixed16;                 // nullptr: never

@@ -175,6 +175,19 @@ TARGET("avx2") void int8_avx2(long iterations) {
   EACH_8(END)
 }
 
+TARGET("avx2") void int16_avx2(long iterations) {
+  using Vector = __m256i;
+  const __m256i a = _mm256_load_si256(reinterpret_cast<const __m256i*>(operands.bytes)), start = a;
+  __m256i b = a;
+  EACH_8(BEGIN)
+  for (long i = 0; i < iterations; ++i) {
+#define STEP(j) OPAQUE(b); acc##j = _mm256_add_epi32(acc##j, _mm256_madd_epi16(a, b));
+    EACH_8(STEP)
+#undef STEP
+  }
+  EACH_8(END)
+}
+
 // ---- 512 bits
 
 TARGET("avx512f") void fp32_avx512(long iterations) {
@@ -340,6 +353,7 @@ const Rate RATES[] = {
     {"fp32", "avx2", avx2, fp32_avx2, 12 * 2 * 8},
     {"bf16", "avx2", avx2, bf16_avx2, 12 * 2 * 8},
     {"int8", "avx2", avx2, int8_avx2, 8 * 2 * 32},
+    {"int16", "avx2", avx2, int16_avx2, 8 * 2 * 16},
 #endif
     {"fp32", BASE, always, fp32_generic, 12 * 2 * 4},
     {"bf16", BASE, always, bf16_generic, 12 * 2 * 4},

@@ -82,19 +82,36 @@ struct BlockInputs {
   int steps;
 };
 
+// COUNT steps at once, and then what they prefetch.
+template <int COUNT, class Step, int R, int V, class Fetch>
+PENSTOCK_INLINE void take_steps(const Step& step, typename Step::Acc (&acc)[R][V], BlockInputs& at, Fetch& prefetch) {
+  const Bytes first = at.w;
+  unrolled<COUNT>([&](auto) PENSTOCK_INLINED {
+    apply_step<Step, R, V>(step, acc, at.w, at.x, at.stride);
+    at.w += at.w_step;
+    at.x += Step::X_BYTES;
+  });
+  prefetch.template fetch_ahead<COUNT>(first, at.w_step, V * Step::W_BYTES);
+  prefetch.template fetch_steps<COUNT>();
+}
+
 // acc += x W^T over the k-block, in rising k.
 template <class Step, int R, int V, class Fetch>  // Fetch: Prefetch, or another class with its members
 PENSTOCK_INLINE void accumulate(const Step& given, typename Step::Acc (&acc)[R][V], BlockInputs at, Fetch& prefetch) {
   constexpr int STEPS_PER_LINE = std::max(1, 64 / Step::X_BYTES);  // steps per cache line of x
+  constexpr int AT_ONCE = Step::INTEGER ? std::max(1, UNROLLED_K / Step::K) : 1;
   const Step step = in_registers(given);
   for (int first = 0; first < at.steps; first += STEPS_PER_LINE) {
     if (prefetch.next_rows)
       unrolled<R>([&](auto r) PENSTOCK_INLINED { __builtin_prefetch(at.x + at.stride * (R + r), 0, 3); });
     const int end = std::min(at.steps, first + STEPS_PER_LINE);
-    for (int s = first; s < end; ++s) {
+    int s = first;
+    if constexpr (AT_ONCE > 1)
+      for (; s + AT_ONCE <= end; s += AT_ONCE) take_steps<AT_ONCE, Step, R, V>(step, acc, at, prefetch);
+    for (; s < end; ++s) {
       apply_step<Step, R, V>(step, acc, at.w, at.x, at.stride);
-      prefetch.fetch_ahead(at.w, V * Step::W_BYTES);
-      prefetch.fetch_step();
+      prefetch.template fetch_ahead<1>(at.w, 0, V * Step::W_BYTES);
+      prefetch.template fetch_steps<1>();
       at.w += at.w_step;
       at.x += Step::X_BYTES;
     }

@@ -1,5 +1,5 @@
-// 16-bit fixed-point activation rows for weights in codes, for processors on which an int16 pair product (VPDPWSSD) has twice the
-// throughput of a float fma.
+// 16-bit fixed-point activation rows for weights in codes, for processors on which an int16 pair product (VPDPWSSD, VPMADDWD) has twice
+// the throughput of a float fma.
 //
 // x is first rounded to bf16, then to int16 with one power-of-two scale per row, chosen so that max |x| uses all 15 bits. bf16 values of
 // at least 1/128 of the maximum are exact; smaller ones are rounded to 1/32768 of it. Products are summed exactly in int32 over k-blocks
@@ -24,6 +24,7 @@ struct ConsecutiveCodes {
 enum class Fixed16Layout { int16, byte_planes, interleaved, bf16_planes, split_eights, split_fours };
 
 template <Fixed16Layout LAYOUT> PENSTOCK_INLINE void store_fixed16(int k_padded, std::uint8_t* row, int i, int left, I fixed) {
+#if defined(__AVX512VNNI__)
   if constexpr (LAYOUT == Fixed16Layout::byte_planes || LAYOUT == Fixed16Layout::interleaved) {
     if constexpr (LAYOUT == Fixed16Layout::interleaved) fixed = interleave_for_i4(fixed);
     store_i8(reinterpret_cast<std::int8_t*>(row) + i, high_byte(fixed));
@@ -38,11 +39,9 @@ template <Fixed16Layout LAYOUT> PENSTOCK_INLINE void store_fixed16(int k_padded,
     const I lower = low_byte(fixed);
     store_bf16(out, to_float(subtract_i(fixed, lower)));
     store_bf16(out + k_padded, to_float(lower));
-  } else {
-    std::int16_t tail[LANES], *out = reinterpret_cast<std::int16_t*>(row) + i;
-    store_i16(left < LANES ? tail : out, fixed);
-    if (left < LANES) std::memcpy(out, tail, left * sizeof(*out));
   }
+#endif
+  if constexpr (LAYOUT == Fixed16Layout::int16) store_some_i16(reinterpret_cast<std::int16_t*>(row) + i, fixed, left);
 }
 
 // x [n] -> out [k_padded]; returns the row's scale. See Kernels::to_fixed16. split_fours: only high bytes meet codes with a zero point
@@ -54,10 +53,7 @@ float to_fixed16_as(const float* x, int n, const Matrix& matrix, std::uint8_t* o
   const bool finite = row_max < INFINITY;
   const int exponent = finite && row_max > 0 ? std::max(-100, std::ilogb(row_max)) : 0;
   constexpr bool MULTIPLIED = LAYOUT == Fixed16Layout::interleaved;
-  const int zero_point = MULTIPLIED                         ? 128
-                         : matrix.format != Format::i4      ? matrix.zero_point()
-                         : matrix.codebook_is_consecutive() ? -matrix.codebook[0]
-                                                            : 0;
+  const int zero_point = MULTIPLIED ? 128 : pairs_zero_point(matrix);
   const F inverse = set1(finite ? std::ldexp(1.0f, 14 - exponent) : 0.0f);
   RowSums sums(zero_point, acc_init, group_sums);
   each_k_block(matrix, MULTIPLIED ? matrix.k_padded : matrix.group, [&](int begin, int end) {

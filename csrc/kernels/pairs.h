@@ -1,5 +1,5 @@
 // Steps for rows of 16-bit elements with instructions that multiply pairs along k and add both products to a 32-bit accumulator:
-// VDPBF16PS (bf16 to float) or VPDPWSSD (16-bit fixed point to int32, fixed16.h). Pair, PairSum and dot2 of vec/avx512.h select which.
+// VDPBF16PS (bf16 to float), or VPDPWSSD or VPMADDWD (16-bit fixed point to int32, fixed16.h). Pair, PairSum and dot2 of vec/ select which.
 #pragma once
 
 namespace PENSTOCK_ISA {
@@ -35,9 +35,18 @@ struct StepI8 {
     dot2_rows<R, V>(acc, second, x + 4, stride);
   }
   template <int R, int V> PENSTOCK_INLINE void multiply(PairSum (&acc)[R][V], Bytes w, Bytes x, std::size_t stride) const {
+#if defined(__AVX512F__)
     Raw raw[V];
     unrolled<V>([&](auto v) PENSTOCK_INLINED { raw[v] = load_raw(w + 64 * v); });
     multiply_words<R, V>(acc, raw, x, stride);
+#else
+    unrolled<2>([&](auto half) PENSTOCK_INLINED {
+      Pair b[V];
+      unrolled<V>([&](auto v) PENSTOCK_INLINED { b[v] = unpack_i8_half<half>(load_raw(w + 64 * v)); });
+      dot2_rows<R, V>(acc, b, x + 4 * half, stride);
+      read_anew_after(acc, w);
+    });
+#endif
   }
 };
 constexpr int I6_PLUS = PAIRS_ARE_INTEGER ? 32 : 128;  // added to codes that unpack_i8 takes
@@ -70,16 +79,24 @@ template <class Codes> struct StepI4Pairs {
   }
   template <int R, int V> PENSTOCK_INLINE void multiply(PairSum (&acc)[R][V], Bytes w, Bytes x, std::size_t stride) const {
     Raw raw[V];
+#if defined(__AVX512F__)
     unrolled<V>([&](auto v) PENSTOCK_INLINED { raw[v] = load_raw(w + 64 * v); });
     multiply_k_pair<0, R, V>(acc, raw, x, stride);
     multiply_k_pair<1, R, V>(acc, raw, x, stride);
     multiply_k_pair<2, R, V>(acc, raw, x, stride);
     multiply_k_pair<3, R, V>(acc, raw, x, stride);
+#else
+    unrolled<4>([&](auto t) PENSTOCK_INLINED {
+      unrolled<V>([&](auto v) PENSTOCK_INLINED { raw[v] = load_raw(w + 64 * v); });
+      multiply_k_pair<t, R, V>(acc, raw, x, stride);
+      read_anew_after(acc, w);
+    });
+#endif
   }
 };
 using StepI4 = StepI4Pairs<CodebookCodes>;
 
-#if defined(PENSTOCK_FIXED16)
+#if defined(PENSTOCK_FIXED16) && defined(__AVX512VNNI__)
 
 // Rows in the form Operand::split: a word of bytes holds twice the k of a pair, so codes take fewer instructions to unpack, which one or
 // two rows hardly share. One factor of VPDPBUSD is signed and one is not: high bytes of rows are signed, low ones are not. Sums are those

@@ -6,14 +6,15 @@
 //   bf16, f16   float           dense.h          buffered.h, widened to float
 //   i8          int8            inregisters.h    inregisters.h: nothing is to be unpacked
 //   i6, i4      int8            inregisters.h    buffered.h
+//   codes       int8 as int16   inregisters.h    buffered.h
 //   codes       fixed point     inregisters.h    buffered.h, both over k-blocks of at most FIXED_K_BLOCK
 //   codes       bf16, float     inregisters.h    buffered.h; i8 with one scale per column as dense numbers, scaled at the end
 //   i4, units   integer         multiples.h      multiples.h
 //   i8, i4      split           inregisters.h, multiples.h: one row of fixed point, or two (splits_fixed16)
 //
-// Fixed point rows have 16 bits (PENSTOCK_FIXED16). How many rows are few is UnpackLimits' matter. A class Step reads codes
-// as they are packed and an Unpack makes the numbers that it would (steps.h, pairs.h, values.h): so both ways add the same products in the
-// same order, and the number of rows may choose between them.
+// Fixed point rows have 16 bits (PENSTOCK_FIXED16), and where nothing multiplies bytes so do int8 rows (INT8_ROW_BYTES). How many rows are
+// few is UnpackLimits' matter. A class Step reads codes as they are packed and an Unpack makes the numbers that it would (steps.h, pairs.h,
+// values.h): so both ways add the same products in the same order, and the number of rows may choose between them.
 //
 // With AMX, bf16 weights and codes for more than a few rows are multiplied elsewhere (amx.h); the rest comes here.
 #pragma once
@@ -66,7 +67,7 @@ inline void multiply_int8_rows(const Task& unscaled) {
   }
 }
 
-#if defined(PENSTOCK_FIXED16)
+#if defined(__AVX512VNNI__) && defined(PENSTOCK_FIXED16)
 
 // The form Operand::split: codes of 8 bits, or consecutive ones of 4.
 inline void multiply_split_rows(const Task& t) {
@@ -80,19 +81,26 @@ inline void multiply_split_rows(const Task& t) {
   });
 }
 
-inline void multiply_16_bit_rows(const Task& unscaled) {  // fixed point
+#endif
+#if defined(PENSTOCK_FIXED16)
+
+// Fixed point, of which integer sums hold FIXED_K_BLOCK, or int8, of which they hold any group.
+inline void multiply_16_bit_rows(const Task& unscaled) {
   const Task t = unscaled.scaled_by(apply_row_scales);
   using Consecutive = StepI4Pairs<ConsecutiveCodes>;
   const Matrix& m = t.matrix;
+#if defined(__AVX512VNNI__)
   if (t.x.split) return multiply_split_rows(t);
+#endif
   if (m.has_units()) return multiply_units<MultipliedPairs>(t, t.limits.i4_units, Consecutive{});
-  for_k_block_runs(t, [&](const KBlocks& run) {
+  const auto multiply = [&](const KBlocks& run) {
     if (m.format == Format::i8) return multiply_codes(t, t.limits.i8, UnpackI8{}, StepI8{}, run);
-    if (m.format == Format::i6) return multiply_codes(t, t.limits.i8, UnpackI6{}, StepI6{}, run);
+    if (m.format == Format::i6) return multiply_codes(t, t.limits.i6, UnpackI6{}, StepI6{}, run);
     if (m.codebook_is_consecutive()) return multiply_codes(t, t.limits.i4, UnpackI4Pairs<ConsecutiveCodes>{}, Consecutive{}, run);
     const StepI4 step = step_i4(m);
     multiply_codes(t, t.limits.i4, UnpackI4{step}, step, run);
-  });
+  };
+  t.x.int8 ? multiply(all_groups(t)) : for_k_block_runs(t, multiply);
 }
 
 #else
@@ -108,7 +116,7 @@ inline void multiply_16_bit_rows(const Task& t) {  // bf16, perhaps held as floa
     const StepI4 step = step_i4(m);
     multiply_codes(m.has_units() ? t.scaled_by(apply_units) : t, t.limits.i4, UnpackI4{step}, step, all);
   } else if (m.format == Format::i6) {
-    multiply_codes(t, t.limits.i8, UnpackI6{}, StepI6{}, all);
+    multiply_codes(t, t.limits.i6, UnpackI6{}, StepI6{}, all);
   } else if (m.num_groups() > 1) {
     multiply_codes(t, t.limits.i8, UnpackI8{}, StepI8{}, all);
   } else if (t.rows <= t.limits.i8) {
@@ -128,7 +136,10 @@ inline void multiply_panel(const Task& t) {
     case Format::bf16:
       if constexpr (BF16_ROWS_AS_FLOAT) return multiply_widened<StepBf16>(t);
       else return multiply_dense<StepBf16>(t);
-    default: return t.x.int8 ? multiply_int8_rows(t) : multiply_16_bit_rows(t);
+    default:
+      if constexpr (INT8_ROW_BYTES == 1)
+        if (t.x.int8) return multiply_int8_rows(t);
+      return multiply_16_bit_rows(t);
   }
 }
 

@@ -124,9 +124,22 @@ class RowSums {
   float* group_sums_;
 };
 
-// Storage of int8 rows. interleaved: each 8 along k as 0 4 1 5 2 6 3 7, the order in which i4 codes are unpacked. AMX forms: bf16, and
-// multiplied: interleaved, for codes times their multiples plus 128 (multiples.h).
-enum class Int8Layout { plain, interleaved, bf16, multiplied };
+#if defined(PENSTOCK_FIXED16)
+inline void store_some_i16(std::int16_t* p, I x, int left) {
+  std::int16_t tail[LANES];
+  store_i16(left < LANES ? tail : p, x);
+  if (left < LANES) std::memcpy(p, tail, left * sizeof(*p));
+}
+#endif
+
+// Matrix::zero_point of codes that become int16 (pairs.h): i4 codes of a consecutive codebook are used as they are, others looked up.
+inline int pairs_zero_point(const Matrix& m) {
+  return m.format != Format::i4 ? m.zero_point() : m.codebook_is_consecutive() ? -m.codebook[0] : 0;
+}
+
+// Storage of int8 rows. interleaved: each 8 along k as 0 4 1 5 2 6 3 7, the order in which i4 codes are unpacked. int16: for products of
+// pairs (pairs.h). AMX forms: bf16, and multiplied: interleaved, for codes times their multiples plus 128 (multiples.h).
+enum class Int8Layout { plain, interleaved, int16, bf16, multiplied };
 
 constexpr float MIN_INT8_SCALE = 0x1p-126f;  // the least float whose inverse is finite and which has all its bits
 
@@ -134,7 +147,9 @@ constexpr float MIN_INT8_SCALE = 0x1p-126f;  // the least float whose inverse is
 template <Int8Layout LAYOUT>
 float to_int8_as(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* acc_init, float* group_sums) {
   constexpr bool MULTIPLIED = LAYOUT == Int8Layout::multiplied;
-  const int group = MULTIPLIED ? FIXED_K_BLOCK : matrix.group, zero_point = MULTIPLIED ? 128 : matrix.zero_point();
+  constexpr bool INT16 = LAYOUT == Int8Layout::int16;
+  const int group = MULTIPLIED ? FIXED_K_BLOCK : matrix.group;
+  const int zero_point = MULTIPLIED ? 128 : INT16 ? pairs_zero_point(matrix) : matrix.zero_point();
   const float row_max = max_magnitude(x, n);
   const bool finite = row_max < INFINITY;
   const float scale = std::max(row_max / 127.0f, MIN_INT8_SCALE);
@@ -146,6 +161,9 @@ float to_int8_as(const float* x, int n, const Matrix& matrix, std::uint8_t* out,
       I codes = to_int(round(v * inverse));
       total = add_i(total, codes);
       if constexpr (LAYOUT == Int8Layout::bf16) return store_bf16(reinterpret_cast<std::uint16_t*>(out) + i, to_float(codes));
+#if defined(PENSTOCK_FIXED16)
+      if constexpr (INT16) return store_some_i16(reinterpret_cast<std::int16_t*>(out) + i, codes, left);
+#endif
       if constexpr (LAYOUT == Int8Layout::interleaved || MULTIPLIED) codes = interleave_for_i4(codes);
       std::int8_t tail[LANES];
       store_i8(left < LANES ? tail : reinterpret_cast<std::int8_t*>(out) + i, codes);
@@ -158,7 +176,9 @@ float to_int8_as(const float* x, int n, const Matrix& matrix, std::uint8_t* out,
 }
 
 inline float to_int8(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* acc_init, float* group_sums) {
-  const auto to = matrix.format == Format::i4 ? to_int8_as<Int8Layout::interleaved> : to_int8_as<Int8Layout::plain>;
+  const auto to = INT8_ROW_BYTES == 2              ? to_int8_as<Int8Layout::int16>
+                  : matrix.format == Format::i4 ? to_int8_as<Int8Layout::interleaved>
+                                                : to_int8_as<Int8Layout::plain>;
   return to(x, n, matrix, out, acc_init, group_sums);
 }
 

@@ -10,7 +10,7 @@ namespace PENSTOCK_ISA {
 // Up to how many rows codes are unpacked in registers, anew for each register block (inregisters.h), rather than once for all rows
 // (buffered.h): break-evens, as measured (docs/LOG.md). No result depends on them.
 struct UnpackLimits {
-  int i8, i4, i4_units;        // i8: and i6; with 16-bit or float rows; i4_units: codes with Matrix::has_units
+  int i8, i6, i4, i4_units;    // with 16-bit or float rows; i4_units: codes with Matrix::has_units
   int i4_int8, i4_units_int8;  // with int8 rows
   int tall;                    // up to so many rows, register blocks are as tall as MAX_ROWS_UNPACKING, beyond as LOW_ROWS_UNPACKING
 
@@ -23,12 +23,12 @@ inline UnpackLimits unpack_limits([[maybe_unused]] const Features& machine) {
   constexpr int ANY = 1 << 30;
   UnpackLimits most;
   most.tall = ANY;
-  most.i8 = UNPACK_LIMIT_I8, most.i4 = most.i4_units = UNPACK_LIMIT_I4;
+  most.i8 = UNPACK_LIMIT_I8, most.i6 = UNPACK_LIMIT_I6, most.i4 = most.i4_units = UNPACK_LIMIT_I4;
   most.i4_int8 = most.i4_units_int8 = UNPACK_LIMIT_I4_INT8;
 #if defined(PENSTOCK_FIXED16)
   if (machine.zen5) {
     most.tall = 11;
-    most.i8 = most.i4 = most.i4_int8 = ANY;
+    most.i8 = most.i6 = most.i4 = most.i4_int8 = ANY;
     most.i4_units = 48, most.i4_units_int8 = 11;
   }
 #endif

@@ -15,6 +15,7 @@ using I = __m512i;    // 16 int32
 using Raw = __m512i;  // 64 bytes of packed weights: a 32-bit word for each of 16 columns
 
 constexpr int MAX_ROWS = 6, ACCUMULATORS = 24;  // register block: rows, and rows x vectors
+constexpr int INT8_ROW_BYTES = 1;               // of an element of int8 rows
 #if defined(PENSTOCK_FIXED16)
 constexpr int MAX_ROWS_UNPACKING = 12;  // taller blocks where codes are unpacked in registers: each unpacking serves more rows
 constexpr int LOW_ROWS_UNPACKING = 8;   // the same where that gains less than it costs in registers (UnpackLimits)
@@ -24,6 +25,7 @@ constexpr int MAX_ROWS_UNPACKING = MAX_ROWS, LOW_ROWS_UNPACKING = MAX_ROWS;
 constexpr bool ONE_VECTOR_AT_A_TIME = false;
 // Rows up to which codes are unpacked in registers for each block rather than once for all rows: the measured break-even (docs/LOG.md).
 constexpr int UNPACK_LIMIT_F16 = 64;
+constexpr int UNROLLED_K = 1;  // (blocks.h)
 #if defined(__AVX512BF16__)
 constexpr int GROUPED_ACCUMULATORS = 12, UNPACK_LIMIT_I8 = MAX_ROWS, UNPACK_LIMIT_I4 = 1 << 30, UNPACK_LIMIT_I4_INT8 = 1 << 30;
 #else
@@ -34,6 +36,7 @@ constexpr int UNPACK_LIMIT_I8 = 48, UNPACK_LIMIT_I4 = 32, UNPACK_LIMIT_I4_INT8 =
 constexpr int UNPACK_LIMIT_I8 = MAX_ROWS, UNPACK_LIMIT_I4 = 16, UNPACK_LIMIT_I4_INT8 = 1 << 30;
 #endif
 #endif
+constexpr int UNPACK_LIMIT_I6 = UNPACK_LIMIT_I8;
 
 inline F zero() { return _mm512_setzero_ps(); }
 inline I zero_i() { return _mm512_setzero_si512(); }

@@ -17,18 +17,27 @@
 namespace PENSTOCK_ISA {
 
 #if defined(__AVX2__)
+#define PENSTOCK_FIXED16 1   // activation rows in 16-bit fixed point (kernels/fixed16.h), by VPMADDWD
 constexpr int REG_LANES = 8, MAX_ROWS = 6;
+constexpr int INT8_ROW_BYTES = 2;  // of an element of int8 rows: VPMADDWD multiplies int16, and nothing as wide as it exact bytes
 #elif defined(__aarch64__)
-constexpr int REG_LANES = 4, MAX_ROWS = 6;
+constexpr int REG_LANES = 4, MAX_ROWS = 6, INT8_ROW_BYTES = 1;
 #else
-constexpr int REG_LANES = 4, MAX_ROWS = 3;
+constexpr int REG_LANES = 4, MAX_ROWS = 3, INT8_ROW_BYTES = 1;
 #endif
 // Register block as in avx512.h; totals are spilled to memory.
 constexpr int MAX_ROWS_UNPACKING = MAX_ROWS, LOW_ROWS_UNPACKING = MAX_ROWS, ACCUMULATORS = MAX_ROWS, GROUPED_ACCUMULATORS = MAX_ROWS;
+constexpr int UNROLLED_K = 8;  // of integers, so much of k is taken in one turn of a loop (blocks.h)
 constexpr bool ONE_VECTOR_AT_A_TIME = true;  // too few registers for several vectors of weights
 constexpr int NUM_REGS = 16 / REG_LANES;
-// Rows up to which codes are unpacked in registers for each block rather than once for all rows.
-constexpr int UNPACK_LIMIT_F16 = 64, UNPACK_LIMIT_I8 = 8, UNPACK_LIMIT_I4 = 8, UNPACK_LIMIT_I4_INT8 = MAX_ROWS;
+// Rows up to which codes are unpacked in registers for each block rather than once for all rows. With AVX2 an i8 code becomes an int16 by
+// one shuffle.
+#if defined(__AVX2__)
+constexpr int UNPACK_LIMIT_I8 = 1 << 30, UNPACK_LIMIT_I6 = 8;
+#else
+constexpr int UNPACK_LIMIT_I8 = 8, UNPACK_LIMIT_I6 = UNPACK_LIMIT_I8;
+#endif
+constexpr int UNPACK_LIMIT_F16 = 64, UNPACK_LIMIT_I4 = 8, UNPACK_LIMIT_I4_INT8 = MAX_ROWS;
 typedef float VF __attribute__((vector_size(4 * REG_LANES)));
 typedef std::int32_t VI __attribute__((vector_size(4 * REG_LANES)));
 typedef std::uint32_t VU __attribute__((vector_size(4 * REG_LANES)));
@@ -69,8 +78,14 @@ PENSTOCK_INLINE VF fma_reg(VF a, VF b, VF c) {
 }
 PENSTOCK_INLINE F fma(F a, F b, F c) { PENSTOCK_EACH_REG(c.v[i] = fma_reg(a.v[i], b.v[i], c.v[i])) return c; }
 PENSTOCK_INLINE VF blend(VI mask, VF then, VF otherwise) { return (VF)((mask & (VI)then) | (~mask & (VI)otherwise)); }
+// The second operand where one is NaN.
+#if defined(__AVX2__)
+PENSTOCK_INLINE F max(F a, F b) { PENSTOCK_EACH_REG(a.v[i] = (VF)_mm256_max_ps((__m256)a.v[i], (__m256)b.v[i])) return a; }
+PENSTOCK_INLINE F min(F a, F b) { PENSTOCK_EACH_REG(a.v[i] = (VF)_mm256_min_ps((__m256)a.v[i], (__m256)b.v[i])) return a; }
+#else
 PENSTOCK_INLINE F max(F a, F b) { PENSTOCK_EACH_REG(a.v[i] = blend(a.v[i] > b.v[i], a.v[i], b.v[i])) return a; }
 PENSTOCK_INLINE F min(F a, F b) { PENSTOCK_EACH_REG(a.v[i] = blend(a.v[i] < b.v[i], a.v[i], b.v[i])) return a; }
+#endif
 PENSTOCK_INLINE F abs(F a) { PENSTOCK_EACH_REG(a.v[i] = (VF)((VI)a.v[i] & 0x7fffffff)) return a; }
 PENSTOCK_INLINE F select_lt(F x, F bound, F then, F otherwise) {
   PENSTOCK_EACH_REG(x.v[i] = blend(x.v[i] < bound.v[i], then.v[i], otherwise.v[i])) return x;
@@ -269,7 +284,27 @@ template <int H> PENSTOCK_INLINE Raw i4_to_bytes(Raw raw, const I4ByteTable& tab
 }
 // Without a table: the codes themselves. i4_halves gives those at k = 2 T, 2 T + 1 of the step.
 template <int H> PENSTOCK_INLINE Raw i4_bytes(Raw raw) { return shift_and_mask(raw, 4 * H, 0x0f0f0f0f); }
+#if defined(__AVX2__)
+// GCC 12 would move these constants to registers before a loop, and accumulators to memory. 32 bytes, the same 16 twice.
+alignas(32) constexpr std::int8_t I8_FIRST[] = {0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13, -1,
+                                                0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13, -1};
+alignas(32) constexpr std::int8_t I8_SECOND[] = {2, -1, 3, -1, 6, -1, 7, -1, 10, -1, 11, -1, 14, -1, 15, -1,
+                                                 2, -1, 3, -1, 6, -1, 7, -1, 10, -1, 11, -1, 14, -1, 15, -1};
+alignas(32) constexpr std::int32_t LOW_NIBBLES[] = {0xf000f, 0xf000f, 0xf000f, 0xf000f, 0xf000f, 0xf000f, 0xf000f, 0xf000f};
+template <class T> PENSTOCK_INLINE VI shuffle_by(VI x, const T& order) {
+  __asm__("vpshufb %2, %1, %0" : "=x"(x) : "x"(x), "m"(order));
+  return x;
+}
+template <class T> PENSTOCK_INLINE VI and_with(VI x, const T& mask) {
+  __asm__("vpand %2, %1, %0" : "=x"(x) : "x"(x), "m"(mask));
+  return x;
+}
+template <int T> PENSTOCK_INLINE Raw i4_halves(Raw raw) {
+  PENSTOCK_EACH_REG(raw.v[i] = and_with((VI)((VU)raw.v[i] >> (4 * T)), LOW_NIBBLES)) return raw;
+}
+#else
 template <int T> PENSTOCK_INLINE Raw i4_halves(Raw raw) { return shift_and_mask(raw, 4 * T, 0x000f000f); }
+#endif
 // x * multiple + offset in each half of a word, modulo 2^16; multiple and offset by both_halves.
 PENSTOCK_INLINE I both_halves(I x) { return x; }
 PENSTOCK_INLINE Raw multiply_halves(Raw x, I multiple, I offset) {
@@ -306,6 +341,48 @@ PENSTOCK_INLINE I dot4(I acc, Raw w, Raw x) {
 #endif
   return acc;
 }
+
+#if defined(PENSTOCK_FIXED16)
+
+// 16 columns x 2 consecutive k, int16.
+using Pair = Raw;
+using PairSum = I;
+constexpr bool PAIRS_ARE_INTEGER = true;
+PENSTOCK_INLINE I dot2(I acc, Pair w, Pair x) {
+  for (int i = 0; i < NUM_REGS; ++i) {
+    const __m256i product = _mm256_madd_epi16((__m256i)w.v[i], (__m256i)x.v[i]);
+    __asm__("vpaddd %1, %0, %0" : "+x"(acc.v[i]) : "x"(product));  // a sum that GCC 12 knew as one would be added up in another order
+  }
+  return acc;
+}
+PENSTOCK_INLINE I low_byte(I x) { PENSTOCK_EACH_REG(x.v[i] &= 255) return x; }
+PENSTOCK_INLINE I subtract_i(I a, I b) { PENSTOCK_EACH_REG(a.v[i] = (VI)((VU)a.v[i] - (VU)b.v[i])) return a; }
+PENSTOCK_INLINE I round_to_bf16(F x) { I r; PENSTOCK_EACH_REG(r.v[i] = (VI)round_to_bf16(x.v[i])) return r; }
+PENSTOCK_INLINE void store_i16(std::int16_t* p, I x) {  // of int16 values
+  const __m256i packed = _mm256_packs_epi32((__m256i)x.v[0], (__m256i)x.v[1]);  // within 128 bits
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(packed, 0xd8));
+}
+// The int16 value of the i4 codes at k = 2 T, 2 T + 1 of the step: looked up in the upper byte, from where it is shifted.
+template <int T> PENSTOCK_INLINE Pair lookup_i4(Raw raw, const I4Table& table) {
+  const __m256i both = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table.values)));
+  Raw at = raw;
+  PENSTOCK_EACH_REG(at.v[i] = (T < 2 ? (VI)((VU)raw.v[i] << (8 - 4 * T)) : (VI)((VU)raw.v[i] >> (4 * T - 8))) & 0x0f000f00)
+  PENSTOCK_EACH_REG(at.v[i] = (VI)_mm256_srai_epi16(_mm256_shuffle_epi8(both, (__m256i)at.v[i]), 8)) return at;
+}
+// What follows reads w anew: the compiler is told that w depends on a sum, so that it keeps no weights in registers meanwhile.
+template <int R, int V> PENSTOCK_INLINE void read_anew_after(I (&acc)[R][V], const std::uint8_t*& w) {
+  __asm__("" : "+r"(w) : "x"(acc[R - 1][V - 1].v[1]));
+}
+struct I8Table {};
+PENSTOCK_INLINE I8Table i8_table() { return {}; }
+template <int HALF> PENSTOCK_INLINE Pair unpack_i8_half(Raw raw) {  // k = 2 HALF, 2 HALF + 1 of each word; codes stay plus 128
+  PENSTOCK_EACH_REG(raw.v[i] = shuffle_by(raw.v[i], HALF ? I8_SECOND : I8_FIRST)) return raw;
+}
+PENSTOCK_INLINE void unpack_i8(Raw raw, const I8Table&, Pair& first, Pair& second) {
+  first = unpack_i8_half<0>(raw), second = unpack_i8_half<1>(raw);
+}
+
+#endif
 #undef PENSTOCK_EACH_REG
 
 }  // namespace PENSTOCK_ISA
