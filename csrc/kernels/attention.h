@@ -96,10 +96,10 @@ struct TilePrefetch {
   int bytes_per_step;
   bool to_l1;
   static constexpr bool next_rows = false;
-  template <int> PENSTOCK_INLINE void fetch_ahead(Bytes, int, int) const {}
-  template <int COUNT> PENSTOCK_INLINE void fetch_steps() {
-    fetch_lines(at, COUNT * bytes_per_step, to_l1);
-    at += COUNT * bytes_per_step;
+  PENSTOCK_INLINE void fetch_ahead(Bytes, int) const {}
+  PENSTOCK_INLINE void fetch_step() {
+    fetch_lines(at, bytes_per_step, to_l1);
+    at += bytes_per_step;
   }
 };
 

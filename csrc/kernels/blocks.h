@@ -91,8 +91,7 @@ PENSTOCK_INLINE void take_steps(const Step& step, typename Step::Acc (&acc)[R][V
     at.w += at.w_step;
     at.x += Step::X_BYTES;
   });
-  prefetch.template fetch_ahead<COUNT>(first, at.w_step, V * Step::W_BYTES);
-  prefetch.template fetch_steps<COUNT>();
+  prefetch.template fetch_steps<COUNT>(first, at.w_step, V * Step::W_BYTES);
 }
 
 // acc += x W^T over the k-block, in rising k.
@@ -110,8 +109,8 @@ PENSTOCK_INLINE void accumulate(const Step& given, typename Step::Acc (&acc)[R][
       for (; s + AT_ONCE <= end; s += AT_ONCE) take_steps<AT_ONCE, Step, R, V>(step, acc, at, prefetch);
     for (; s < end; ++s) {
       apply_step<Step, R, V>(step, acc, at.w, at.x, at.stride);
-      prefetch.template fetch_ahead<1>(at.w, 0, V * Step::W_BYTES);
-      prefetch.template fetch_steps<1>();
+      prefetch.fetch_ahead(at.w, V * Step::W_BYTES);
+      prefetch.fetch_step();
       at.w += at.w_step;
       at.x += Step::X_BYTES;
     }

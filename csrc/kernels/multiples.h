@@ -79,7 +79,7 @@ void packed_unit_kernel(const Step& step, const UnitBlock& of, const Operand& x,
       unrolled<V>([&](auto v) PENSTOCK_INLINED { begin_sum(acc[r][v], begin); });
     });
     accumulate<Step, R, V>(step, acc, {of.codes + of.record * g, of.w_step, x_at, x.stride, steps}, prefetch);
-    prefetch.template fetch_ahead<1>(of.multiples + of.record * g, 0, V * LANES);
+    prefetch.fetch_ahead(of.multiples + of.record * g, V * LANES);
     unrolled<V>([&](auto v) PENSTOCK_INLINED {
       const I multiple = load_i8(of.multiples + of.record * g + LANES * v);
       unrolled<R>([&](auto r) PENSTOCK_INLINED { total[r][v] = add_i(total[r][v], multiply_i(whole_sum(acc[r][v]), multiple)); });

@@ -27,12 +27,18 @@ struct Prefetch {
   bool next_rows = false;  // also the x rows of the next row block
   StreamPrefetch stream;
 
-  // What lies ahead of COUNT pieces of the stream, `step` bytes apart.
-  template <int COUNT> PENSTOCK_INLINE void fetch_ahead(Bytes of, int step, int bytes) const {
+  // What lies ahead of these bytes of the stream.
+  PENSTOCK_INLINE void fetch_ahead(Bytes of, int bytes) const {
+    if (stream.distance) fetch_lines(of + stream.distance, bytes, stream.to_l1);
+  }
+  PENSTOCK_INLINE void fetch_step() {  // the lines of one step
+    fetch_lines(at, 64 * lines_per_step, false);
+    at += 64 * lines_per_step;
+  }
+  // Both, of COUNT steps whose bytes of the stream are `step` apart.
+  template <int COUNT> PENSTOCK_INLINE void fetch_steps(Bytes of, int step, int bytes) {
     if (stream.distance)
       for (int i = 0; i < COUNT; ++i) fetch_lines(of + step * i + stream.distance, bytes, stream.to_l1);
-  }
-  template <int COUNT> PENSTOCK_INLINE void fetch_steps() {  // the lines of so many steps
     fetch_lines(at, 64 * COUNT * lines_per_step, false);
     at += 64 * COUNT * lines_per_step;
   }

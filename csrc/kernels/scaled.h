@@ -139,7 +139,7 @@ void scaled_micro_kernel(const Step& step, const KBlocks& of, const Operand& x, 
     typename Step::Acc acc[R][V];
     begin_k_block<Step, R, V>(acc, x, g);
     accumulate<Step, R, V>(step, acc, {codes, of.w_step, x_at, x.stride, steps}, prefetch);
-    if constexpr (GROUPED) prefetch.template fetch_ahead<1>(scales, 0, V * LANES * of.scale_bytes * (mins ? 2 : 1));
+    if constexpr (GROUPED) prefetch.fetch_ahead(scales, V * LANES * of.scale_bytes * (mins ? 2 : 1));
     unrolled<V>([&](auto v) PENSTOCK_INLINED {
       F scale = of.load_scale(scales, v), min = mins ? of.load_scale(mins, v) : zero();
       if (of.factors) scale = scale * factor[v], min = min * min_factor[v];
