@@ -26,7 +26,8 @@ def ceilings(price: Price, hardware: Hardware, compute_type: str, max_len: int, 
     decode = least_seconds(price, hardware, rate, StepWork(((1, 1),), num_logits=1))
     prefill, by_products = (least_seconds(price, hardware, each, StepWork(((prompt, prompt),), num_logits=1)) for each in (rate, reached))
     products = None if reached is None else prompt / max(prefill, by_products)
-    return Ceilings(1 / decode, prompt / prefill, prompt, products, hardware.doubts)
+    unknown = () if rate else (f"the rate of {compute_type} is not among them, so that reading alone binds",)
+    return Ceilings(1 / decode, prompt / prefill, prompt, products, (*unknown, *hardware.doubts))
 
 
 def least_seconds(price: Price, hardware: Hardware, rate: float | None, work: StepWork) -> float:

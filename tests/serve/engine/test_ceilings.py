@@ -31,6 +31,7 @@ def test_decode_is_bound_by_reading_and_prefill_by_arithmetic() -> None:
 def test_without_a_rate_reading_binds_alone() -> None:
     slow, fast = (ceilings(PRICE, Hardware("box", {1: rate}, {}), "bf16", 1 << 20, "bf16") for rate in (1e9, 2e9))
     assert slow.prompt_tokens == 512 and fast.prefill_tokens_per_s == pytest.approx(2 * slow.prefill_tokens_per_s)
+    assert slow.doubts == ("the rate of bf16 is not among them, so that reading alone binds",)
 
 
 def test_a_slow_machine_computes_even_decode_late() -> None:
