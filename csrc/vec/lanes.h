@@ -235,22 +235,13 @@ PENSTOCK_INLINE I shift_and_mask(Raw raw, int bits, int mask) {
   PENSTOCK_EACH_REG(raw.v[i] = (VI)((VU)raw.v[i] >> bits) & mask) return raw;
 }
 
-// The value of the i4 code at k = J of the step.
+// i4_to_float: the value of the i4 code at k = J of the step.
 #if defined(__AVX2__)
 struct I4Table { std::int8_t values[16]; };
 PENSTOCK_INLINE I4Table make_i4_table(const float* values) {
   I4Table t;
   for (int i = 0; i < 16; ++i) t.values[i] = static_cast<std::int8_t>(values[i]);
   return t;
-}
-template <int J> PENSTOCK_INLINE F i4_to_float(Raw raw, const I4Table& table) {
-  const __m256i both = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table.values)));
-  constexpr int BYTE = J / 4 + J % 2 * 2;
-  Raw bytes = shift_and_mask(raw, J / 2 % 2 * 4, 0x0f0f0f0f);
-  F r;
-  PENSTOCK_EACH_REG(bytes.v[i] = (VI)_mm256_shuffle_epi8(both, (__m256i)bytes.v[i]))
-  PENSTOCK_EACH_REG(r.v[i] = __builtin_convertvector((VI)((VU)bytes.v[i] << (24 - 8 * BYTE)) >> 24, VF))
-  return r;
 }
 #else
 struct I4Table { float values[16]; };
@@ -271,16 +262,10 @@ struct I4ByteTable { std::uint8_t values[16]; };
 PENSTOCK_INLINE I4ByteTable make_i4_byte_table(const std::uint8_t* values) { return read<I4ByteTable>(values); }
 template <int H> PENSTOCK_INLINE Raw i4_to_bytes(Raw raw, const I4ByteTable& table) {
   const Raw at = shift_and_mask(raw, 4 * H, 0x0f0f0f0f);
-#if defined(__AVX2__)
-  const __m256i both = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table.values)));
-  Raw r;
-  PENSTOCK_EACH_REG(r.v[i] = (VI)_mm256_shuffle_epi8(both, (__m256i)at.v[i])) return r;
-#else
   std::uint8_t b[64];
   std::memcpy(b, &at, 64);
   for (auto& each : b) each = table.values[each & 15];
   return read<Raw>(b);
-#endif
 }
 // Without a table: the codes themselves. i4_halves gives those at k = 2 T, 2 T + 1 of the step.
 template <int H> PENSTOCK_INLINE Raw i4_bytes(Raw raw) { return shift_and_mask(raw, 4 * H, 0x0f0f0f0f); }
@@ -306,6 +291,13 @@ template <int T> PENSTOCK_INLINE Raw i4_halves(Raw raw) {
 template <int T> PENSTOCK_INLINE Raw i4_halves(Raw raw) { return shift_and_mask(raw, 4 * T, 0x000f000f); }
 #endif
 // x * multiple + offset in each half of a word, modulo 2^16; multiple and offset by both_halves.
+#if defined(__AVX2__)
+PENSTOCK_INLINE I both_halves(I x) { PENSTOCK_EACH_REG(x.v[i] = (VI)(((VU)x.v[i] & 0xffff) | ((VU)x.v[i] << 16))) return x; }
+PENSTOCK_INLINE Raw multiply_halves(Raw x, I multiple, I offset) {
+  PENSTOCK_EACH_REG(x.v[i] = (VI)_mm256_add_epi16(_mm256_mullo_epi16((__m256i)x.v[i], (__m256i)multiple.v[i]), (__m256i)offset.v[i]))
+  return x;
+}
+#else
 PENSTOCK_INLINE I both_halves(I x) { return x; }
 PENSTOCK_INLINE Raw multiply_halves(Raw x, I multiple, I offset) {
   Raw r;
@@ -313,16 +305,10 @@ PENSTOCK_INLINE Raw multiply_halves(Raw x, I multiple, I offset) {
                     const VU upper = (((VU)x.v[i] >> 16) * by + more) << 16;
                     r.v[i] = (VI)(((((VU)x.v[i] & 0xffff) * by + more) & 0xffff) | upper)) return r;
 }
-// acc += four unsigned bytes of w * four signed bytes of x, exact (no saturation).
+#endif
+// acc += four unsigned bytes of w * four signed bytes of x, exact (no saturation). AVX2 has int16 instead.
 PENSTOCK_INLINE I dot4(I acc, Raw w, Raw x) {
-#if defined(__AVX2__)
-  for (int i = 0; i < NUM_REGS; ++i) {
-    const __m256i u = (__m256i)w.v[i], s = (__m256i)x.v[i];
-    const __m256i even = _mm256_madd_epi16(_mm256_and_si256(u, _mm256_set1_epi16(0xff)), _mm256_srai_epi16(_mm256_slli_epi16(s, 8), 8));
-    const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(u, 8), _mm256_srai_epi16(s, 8));
-    acc.v[i] = (VI)((VU)acc.v[i] + (VU)even + (VU)odd);
-  }
-#elif defined(__SSE2__)
+#if defined(__SSE2__) && !defined(__AVX2__)
   for (int i = 0; i < NUM_REGS; ++i) {
     const __m128i u = (__m128i)w.v[i], s = (__m128i)x.v[i];
     const __m128i even = _mm_madd_epi16(_mm_and_si128(u, _mm_set1_epi16(0xff)), _mm_srai_epi16(_mm_slli_epi16(s, 8), 8));
