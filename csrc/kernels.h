@@ -110,11 +110,11 @@ struct Kernels {
   int bf16_elem_bytes;  // of a bf16 element in operand rows: 2, or 4 where it is kept as float
   void (*to_bf16_row)(const float* x, int n, int padded, std::uint8_t* out, int group, float* group_sums);
   void (*to_bf16)(const float* x, int n, std::uint16_t* out);
-  int int8_row_bytes;  // of an element of int8 rows: 1, or 2 where they are held as int16
+  int int8_elem_bytes;  // of an element of int8 rows: 1, or 2 where they are held as int16
   IntegerRow to_int8;
   bool (*takes_fixed16)(const Matrix&);  // for codes: rows for these are 16-bit fixed point rather than bf16
   IntegerRow to_fixed16;                 // nullptr: never
-  // Whether so many rows are in the form Operand::split, and the conversion to it; nullptr as to_fixed16.
+  // Whether so many rows are in the form Operand::split (nullptr as to_fixed16), and the conversion to it (nullptr: none ever are).
   bool (*splits_fixed16)(const Matrix&, int rows);
   IntegerRow to_split_fixed16;
   // Bytes per element of integer rows in AMX form, or 0 where so many rows stay plain; the two conversions make that form. nullptr: never.

@@ -26,7 +26,7 @@ Operand Step::operand(const OperandMemory& memory, const Matrix& matrix, int row
   o.split = fixed16 && !o.amx_row_bytes && model_.kernels_.splits_fixed16(matrix, rows);
   o.groups = matrix.num_groups() * (fixed16 ? matrix.k_blocks_in_group() : 1);
   const Kernels& k = model_.kernels_;
-  const int plain_bytes = o.int8 ? k.int8_row_bytes : fixed16 ? 2 : takes_float(matrix) ? 4 : k.bf16_elem_bytes;  // of an element
+  const int plain_bytes = o.int8 ? k.int8_elem_bytes : fixed16 ? 2 : takes_float(matrix) ? 4 : k.bf16_elem_bytes;  // of an element
   o.stride = std::size_t(matrix.k_padded) * (o.amx_row_bytes ? o.amx_row_bytes : plain_bytes) + ROW_PADDING;
   o.data = memory.data.data();
   if (o.int8 || fixed16) o.scales = memory.scales.floats(), o.acc_init = reinterpret_cast<std::int32_t*>(memory.acc_init.data());

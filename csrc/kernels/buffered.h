@@ -17,8 +17,6 @@ namespace PENSTOCK_ISA {
 
 constexpr std::size_t UNPACKED_BYTES = 256 << 10;  // size of the buffer
 constexpr std::size_t UNPACK_TARGET_BYTES = BF16_ROWS_AS_FLOAT ? 32 << 10 : UNPACKED_BYTES;  // unpack as many k-blocks as fit this
-// But for integers at least so many: totals are loaded and stored once for them.
-constexpr int MIN_UNPACKED_INT_BLOCKS = ONE_VECTOR_AT_A_TIME ? 1 : 4;
 
 // Unpacks `count` packed steps of all columns.
 template <class Unpack> void unpack_steps(const Unpack& unpack, Bytes from, std::uint8_t* to, int count, int vectors) {

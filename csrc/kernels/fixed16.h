@@ -24,7 +24,7 @@ struct ConsecutiveCodes {
 enum class Fixed16Layout { int16, byte_planes, interleaved, bf16_planes, split_eights, split_fours };
 
 template <Fixed16Layout LAYOUT> PENSTOCK_INLINE void store_fixed16(int k_padded, std::uint8_t* row, int i, int left, I fixed) {
-#if defined(__AVX512VNNI__)
+#if defined(PENSTOCK_VNNI)
   if constexpr (LAYOUT == Fixed16Layout::byte_planes || LAYOUT == Fixed16Layout::interleaved) {
     if constexpr (LAYOUT == Fixed16Layout::interleaved) fixed = interleave_for_i4(fixed);
     store_i8(reinterpret_cast<std::int8_t*>(row) + i, high_byte(fixed));

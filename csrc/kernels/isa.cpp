@@ -72,14 +72,12 @@ static float int8_to_amx(const float* x, int n, const Matrix& matrix, std::uint8
   const auto to = matrix.has_units() ? to_int8_as<Int8Layout::multiplied> : to_int8_as<Int8Layout::bf16>;
   return to(x, n, matrix, out, acc_init, group_sums);
 }
+#if !defined(PENSTOCK_TILES)
+constexpr decltype(Kernels::amx_row_bytes) amx_row_bytes = nullptr;
+#endif
 #if defined(PENSTOCK_FIXED16)
 constexpr IntegerRow to_fixed16 = to_fixed16_as<Fixed16Layout::int16>;
-#endif
-#if defined(PENSTOCK_FIXED16) && !defined(__AVX512VNNI__)
-constexpr IntegerRow to_split_fixed16 = nullptr, fixed16_to_amx = nullptr;
-static bool splits_fixed16(const Matrix&, int) { return false; }
-constexpr decltype(Kernels::amx_row_bytes) amx_row_bytes = nullptr;
-#elif defined(PENSTOCK_FIXED16)
+#if defined(PENSTOCK_VNNI)
 static float to_split_fixed16(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* acc_init, float* group_sums) {
   const auto to = matrix.format == Format::i4 ? to_fixed16_as<Fixed16Layout::split_eights> : to_fixed16_as<Fixed16Layout::split_fours>;
   return to(x, n, matrix, out, acc_init, group_sums);
@@ -94,7 +92,10 @@ static float fixed16_to_amx(const float* x, int n, const Matrix& matrix, std::ui
                                             : to_fixed16_as<Fixed16Layout::bf16_planes>;
   return to(x, n, matrix, out, acc_init, group_sums);
 }
-constexpr decltype(Kernels::amx_row_bytes) amx_row_bytes = nullptr;
+#else
+constexpr IntegerRow to_split_fixed16 = nullptr, fixed16_to_amx = nullptr;
+static bool splits_fixed16(const Matrix&, int) { return false; }
+#endif
 #elif defined(__AVX512BF16__)  // the avx512_vnni kernels multiply them
 static float to_fixed16(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* acc_init, float* group_sums) {
   return avx512_vnni::table.to_fixed16(x, n, matrix, out, acc_init, group_sums);
@@ -106,13 +107,9 @@ static bool splits_fixed16(const Matrix& m, int rows) { return avx512_vnni::tabl
 static float fixed16_to_amx(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* acc_init, float* group_sums) {
   return avx512_vnni::table.fixed16_to_amx(x, n, matrix, out, acc_init, group_sums);
 }
-#if !defined(PENSTOCK_TILES)
-constexpr decltype(Kernels::amx_row_bytes) amx_row_bytes = nullptr;
-#endif
 #else
 constexpr IntegerRow to_fixed16 = nullptr, to_split_fixed16 = nullptr, fixed16_to_amx = nullptr;
 constexpr decltype(Kernels::splits_fixed16) splits_fixed16 = nullptr;
-constexpr decltype(Kernels::amx_row_bytes) amx_row_bytes = nullptr;
 #endif
 
 extern const Kernels table;
@@ -121,7 +118,7 @@ const Kernels table = {  // in the order of Kernels
     UNPACKED_BYTES, M_BLOCK_BYTES, panels_per_call, linear, release_tiles, dequantize_row,
     attend_bytes, attend, merge_spans, normalize,
     rms_norm,
-    BF16_ELEM_BYTES, to_bf16_row, to_bf16, INT8_ROW_BYTES, to_int8, takes_fixed16, to_fixed16, splits_fixed16, to_split_fixed16,
+    BF16_ELEM_BYTES, to_bf16_row, to_bf16, INT8_ELEM_BYTES, to_int8, takes_fixed16, to_fixed16, splits_fixed16, to_split_fixed16,
     amx_row_bytes, fixed16_to_amx, int8_to_amx,
     rope, act_mul, clamped_gate, add_rows, copy_rows, softcap, softmax,
     argmax, temperature_scale, exp_row, exp_block_sums, mass_at_least, indices_above, count_above, mask_logits};

@@ -96,7 +96,7 @@ template <class Codes> struct StepI4Pairs {
 };
 using StepI4 = StepI4Pairs<CodebookCodes>;
 
-#if defined(PENSTOCK_FIXED16) && defined(__AVX512VNNI__)
+#if defined(PENSTOCK_VNNI)
 
 // Rows in the form Operand::split: a word of bytes holds twice the k of a pair, so codes take fewer instructions to unpack, which one or
 // two rows hardly share. One factor of VPDPBUSD is signed and one is not: high bytes of rows are signed, low ones are not. Sums are those

@@ -12,7 +12,7 @@
 //   i4, units   integer         multiples.h      multiples.h
 //   i8, i4      split           inregisters.h, multiples.h: one row of fixed point, or two (splits_fixed16)
 //
-// Fixed point rows have 16 bits (PENSTOCK_FIXED16), and where nothing multiplies bytes so do int8 rows (INT8_ROW_BYTES). How many rows are
+// Fixed point rows have 16 bits (PENSTOCK_FIXED16), and where nothing multiplies bytes so do int8 rows (INT8_ELEM_BYTES). How many rows are
 // few is UnpackLimits' matter. A class Step reads codes as they are packed and an Unpack makes the numbers that it would (steps.h, pairs.h,
 // values.h): so both ways add the same products in the same order, and the number of rows may choose between them.
 //
@@ -67,7 +67,7 @@ inline void multiply_int8_rows(const Task& unscaled) {
   }
 }
 
-#if defined(__AVX512VNNI__) && defined(PENSTOCK_FIXED16)
+#if defined(PENSTOCK_VNNI)
 
 // The form Operand::split: codes of 8 bits, or consecutive ones of 4.
 inline void multiply_split_rows(const Task& t) {
@@ -89,7 +89,7 @@ inline void multiply_16_bit_rows(const Task& unscaled) {
   const Task t = unscaled.scaled_by(apply_row_scales);
   using Consecutive = StepI4Pairs<ConsecutiveCodes>;
   const Matrix& m = t.matrix;
-#if defined(__AVX512VNNI__)
+#if defined(PENSTOCK_VNNI)
   if (t.x.split) return multiply_split_rows(t);
 #endif
   if (m.has_units()) return multiply_units<MultipliedPairs>(t, t.limits.i4_units, Consecutive{});
@@ -137,7 +137,7 @@ inline void multiply_panel(const Task& t) {
       if constexpr (BF16_ROWS_AS_FLOAT) return multiply_widened<StepBf16>(t);
       else return multiply_dense<StepBf16>(t);
     default:
-      if constexpr (INT8_ROW_BYTES == 1)
+      if constexpr (INT8_ELEM_BYTES == 1)
         if (t.x.int8) return multiply_int8_rows(t);
       return multiply_16_bit_rows(t);
   }

@@ -176,9 +176,8 @@ float to_int8_as(const float* x, int n, const Matrix& matrix, std::uint8_t* out,
 }
 
 inline float to_int8(const float* x, int n, const Matrix& matrix, std::uint8_t* out, std::int32_t* acc_init, float* group_sums) {
-  const auto to = INT8_ROW_BYTES == 2              ? to_int8_as<Int8Layout::int16>
-                  : matrix.format == Format::i4 ? to_int8_as<Int8Layout::interleaved>
-                                                : to_int8_as<Int8Layout::plain>;
+  const auto to_bytes = matrix.format == Format::i4 ? to_int8_as<Int8Layout::interleaved> : to_int8_as<Int8Layout::plain>;
+  const auto to = INT8_ELEM_BYTES == 2 ? to_int8_as<Int8Layout::int16> : to_bytes;
   return to(x, n, matrix, out, acc_init, group_sums);
 }
 

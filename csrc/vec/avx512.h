@@ -6,6 +6,7 @@
 
 #if defined(__AVX512VNNI__) && !defined(__AVX512BF16__)
 #define PENSTOCK_FIXED16 1  // activation rows in 16-bit fixed point (kernels/fixed16.h)
+#define PENSTOCK_VNNI 1     // and further forms of them, for VPDPBUSD and for AMX
 #endif
 
 namespace PENSTOCK_ISA {
@@ -15,7 +16,7 @@ using I = __m512i;    // 16 int32
 using Raw = __m512i;  // 64 bytes of packed weights: a 32-bit word for each of 16 columns
 
 constexpr int MAX_ROWS = 6, ACCUMULATORS = 24;  // register block: rows, and rows x vectors
-constexpr int INT8_ROW_BYTES = 1;               // of an element of int8 rows
+constexpr int INT8_ELEM_BYTES = 1;              // of an element of int8 rows
 #if defined(PENSTOCK_FIXED16)
 constexpr int MAX_ROWS_UNPACKING = 12;  // taller blocks where codes are unpacked in registers: each unpacking serves more rows
 constexpr int LOW_ROWS_UNPACKING = 8;   // the same where that gains less than it costs in registers (UnpackLimits)
@@ -25,7 +26,8 @@ constexpr int MAX_ROWS_UNPACKING = MAX_ROWS, LOW_ROWS_UNPACKING = MAX_ROWS;
 constexpr bool ONE_VECTOR_AT_A_TIME = false;
 // Rows up to which codes are unpacked in registers for each block rather than once for all rows: the measured break-even (docs/LOG.md).
 constexpr int UNPACK_LIMIT_F16 = 64;
-constexpr int UNROLLED_K = 1;  // (blocks.h)
+constexpr int UNROLLED_K = 1;               // so much of k is taken in one turn of a loop over integers (blocks.h)
+constexpr int MIN_UNPACKED_INT_BLOCKS = 4;  // so many at least are unpacked at once: totals are loaded and stored once for them
 #if defined(__AVX512BF16__)
 constexpr int GROUPED_ACCUMULATORS = 12, UNPACK_LIMIT_I8 = MAX_ROWS, UNPACK_LIMIT_I4 = 1 << 30, UNPACK_LIMIT_I4_INT8 = 1 << 30;
 #else

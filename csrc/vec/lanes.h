@@ -14,30 +14,28 @@
 
 #include "inline.h"
 
+#if defined(__AVX2__)
+#define PENSTOCK_FIXED16 1  // activation rows in 16-bit fixed point (kernels/fixed16.h), by VPMADDWD
+#endif
+
 namespace PENSTOCK_ISA {
 
+// Constants as in avx512.h.
 #if defined(__AVX2__)
-#define PENSTOCK_FIXED16 1   // activation rows in 16-bit fixed point (kernels/fixed16.h), by VPMADDWD
 constexpr int REG_LANES = 8, MAX_ROWS = 6;
-constexpr int INT8_ROW_BYTES = 2;  // of an element of int8 rows: VPMADDWD multiplies int16, and nothing as wide as it exact bytes
+constexpr int INT8_ELEM_BYTES = 2;           // VPMADDWD multiplies int16, and nothing as wide as it exact bytes
+constexpr int UNPACK_LIMIT_I8 = 1 << 30;     // a code becomes int16 by one shuffle
+constexpr int UNROLLED_K = 8;                // a turn of the loop costs as much as four products
+constexpr int MIN_UNPACKED_INT_BLOCKS = 1;   // what is unpacked at once stays in L1
 #elif defined(__aarch64__)
-constexpr int REG_LANES = 4, MAX_ROWS = 6, INT8_ROW_BYTES = 1;
+constexpr int REG_LANES = 4, MAX_ROWS = 6, INT8_ELEM_BYTES = 1, UNPACK_LIMIT_I8 = 8, UNROLLED_K = 1, MIN_UNPACKED_INT_BLOCKS = 4;
 #else
-constexpr int REG_LANES = 4, MAX_ROWS = 3, INT8_ROW_BYTES = 1;
+constexpr int REG_LANES = 4, MAX_ROWS = 3, INT8_ELEM_BYTES = 1, UNPACK_LIMIT_I8 = 8, UNROLLED_K = 1, MIN_UNPACKED_INT_BLOCKS = 4;
 #endif
-// Register block as in avx512.h; totals are spilled to memory.
+constexpr int UNPACK_LIMIT_F16 = 64, UNPACK_LIMIT_I6 = 8, UNPACK_LIMIT_I4 = 8, UNPACK_LIMIT_I4_INT8 = MAX_ROWS;
 constexpr int MAX_ROWS_UNPACKING = MAX_ROWS, LOW_ROWS_UNPACKING = MAX_ROWS, ACCUMULATORS = MAX_ROWS, GROUPED_ACCUMULATORS = MAX_ROWS;
-constexpr int UNROLLED_K = 8;  // of integers, so much of k is taken in one turn of a loop (blocks.h)
 constexpr bool ONE_VECTOR_AT_A_TIME = true;  // too few registers for several vectors of weights
 constexpr int NUM_REGS = 16 / REG_LANES;
-// Rows up to which codes are unpacked in registers for each block rather than once for all rows. With AVX2 an i8 code becomes an int16 by
-// one shuffle.
-#if defined(__AVX2__)
-constexpr int UNPACK_LIMIT_I8 = 1 << 30, UNPACK_LIMIT_I6 = 8;
-#else
-constexpr int UNPACK_LIMIT_I8 = 8, UNPACK_LIMIT_I6 = UNPACK_LIMIT_I8;
-#endif
-constexpr int UNPACK_LIMIT_F16 = 64, UNPACK_LIMIT_I4 = 8, UNPACK_LIMIT_I4_INT8 = MAX_ROWS;
 typedef float VF __attribute__((vector_size(4 * REG_LANES)));
 typedef std::int32_t VI __attribute__((vector_size(4 * REG_LANES)));
 typedef std::uint32_t VU __attribute__((vector_size(4 * REG_LANES)));

@@ -17,7 +17,8 @@ from penstock.serve.api.naming import made_id
 from penstock.serve.api.parts import Desk
 from penstock.serve.api.rendering import Rendered, read_conversation, render
 from penstock.serve.api.reply import content_of, delta_of, message_of
-from penstock.serve.api.schema import MAX_LOGPROBS, check_room, make_request, read_params, read_placing, read_streaming, receive
+from penstock.serve.api.room import check_room
+from penstock.serve.api.schema import MAX_LOGPROBS, make_request, read_params, read_placing, read_streaming, receive
 from penstock.serve.api.stream import HOLE, Template, answered, compact, server_event, size_of
 from penstock.serve.api.structure import from_format, read_structure
 from penstock.serve.api.usage import score_object, usage_object, usage_so_far
@@ -34,7 +35,7 @@ async def create(desk: Desk, http: HttpRequest) -> Response:
     conversation = await desk.work.run(received.size, read_conversation, desk, body)
     wish = await desk.work.run(received.size, read_wish, desk, body, conversation.calling)
     placing = read_placing(body, http, arrived_s)
-    prompt = await desk.work.run(received.size, render, desk, conversation)
+    prompt = await desk.work.run(received.size, render, desk, conversation, "messages")
     max_name = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
     check_room(desk, len(prompt.token_ids), wish.params, "messages", max_name)
     chat_id = f"chatcmpl-{made_id(http)}"

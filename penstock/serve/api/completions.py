@@ -16,7 +16,8 @@ from penstock.serve.api.logprobs import CompletionRows, joined, prompt_rows
 from penstock.serve.api.naming import made_id, names_of
 from penstock.serve.api.parts import Desk
 from penstock.serve.api.prompts import Prompt, read_prompts
-from penstock.serve.api.schema import MAX_LOGPROBS, Streaming, check_room, make_request, read_params, read_placing, read_streaming, receive
+from penstock.serve.api.room import check_room
+from penstock.serve.api.schema import MAX_LOGPROBS, Streaming, make_request, read_params, read_placing, read_streaming, receive
 from penstock.serve.api.stream import HOLE, Template, answered, compact, server_event, size_of
 from penstock.serve.api.structure import Asked, compile_all, from_format, read_structure, structured
 from penstock.serve.api.usage import score_object, usage_object, usage_so_far

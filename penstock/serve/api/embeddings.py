@@ -15,7 +15,8 @@ from penstock.serve.api.errors import json_response
 from penstock.serve.api.naming import made_id, names_of
 from penstock.serve.api.parts import Desk
 from penstock.serve.api.prompts import read_prompts
-from penstock.serve.api.schema import check_room, make_request, read_placing, receive
+from penstock.serve.api.room import check_room
+from penstock.serve.api.schema import make_request, read_placing, receive
 from penstock.serve.api.usage import usage_object
 from penstock.serve.api.values import Values
 from penstock.serve.engine.requests import Usage
@@ -34,7 +35,7 @@ async def create(desk: Desk, http: HttpRequest) -> Response:
     encoding = values.choice("encoding_format", "float", ("float", "base64"))
     placing = read_placing(body, http, arrived_s)
     special = values.boolean("add_special_tokens", True)
-    prompts = await desk.work.run(received.size, read_prompts, desk, body, "input", special, MAX_INPUTS)
+    prompts = await desk.work.run(received.size, read_prompts, desk, body, "input", special, MAX_INPUTS, False)
     for at, prompt in enumerate(prompts):
         check_room(desk, len(prompt.token_ids), None, "input" if len(prompts) == 1 else f"input[{at}]")
     names = names_of(f"embd-{made_id(http)}", len(prompts))

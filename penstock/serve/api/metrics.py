@@ -270,6 +270,10 @@ def _tally_families(tally: Tally) -> Iterator[Metric]:
         ("requests_peaks_inverse", "One over the most that were in the engine at once, summed over these stretches.", tally.per_peak),
         ("wakes", "Requests that arrived while there was nothing to compute.", tally.num_wakes),
         ("wake_seconds", "Seconds from such an arrival until its step began.", tally.wake_s),
+        ("slow_steps", "Steps with kernels that run far below any limit.", tally.num_slow),
+        ("slow_steps_rows", "Rows of these steps.", tally.slow_rows),
+        ("slow_steps_rows_squared", "The squares of those numbers.", tally.slow_rows_squared),
+        ("slow_steps_row_seconds", "Rows of each of these steps, times its seconds beyond the limits.", tally.slow_row_s),
     ):
         yield CounterMetricFamily(PREFIX + name, text, value=seconds)
 

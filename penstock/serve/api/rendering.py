@@ -9,6 +9,7 @@ from penstock.core.types import CacheMark
 from penstock.serve.api.calling import Calling, read_calling
 from penstock.serve.api.messages import read_messages
 from penstock.serve.api.parts import Desk
+from penstock.serve.api.room import check_bytes
 from penstock.serve.api.values import Values, show
 from penstock.serve.text.chat import check_names
 from penstock.serve.text.marks import cache_marks
@@ -105,11 +106,13 @@ def _known(name: str, param: str, known: frozenset[str], given: Mapping[str, Any
     return given[name]
 
 
-def render(desk: Desk, conversation: Conversation) -> Rendered:
-    """Raises RequestError when the template refuses the messages."""
+def render(desk: Desk, conversation: Conversation, answered: str | None = None) -> Rendered:
+    """Raises RequestError when the template refuses the messages. `answered`: the field of a prompt that must leave room for an answer."""
     one = partial(_render_text, desk, conversation)
     encode = partial(desk.parts.tokenizer.encode, add_special_tokens=conversation.add_special_tokens)
     text = one(conversation.messages, conversation.calling.shown)
+    if answered is not None:
+        check_bytes(desk, text, answered, answered=True)
     marks = cache_marks(conversation.messages, conversation.calling.shown, one, encode)
     return Rendered(text, tuple(encode(text)), marks, _continued(conversation))
 

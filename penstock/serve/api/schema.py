@@ -122,24 +122,6 @@ def _beams(body: Mapping[str, Any]) -> dict[str, Any]:
     return {"beam_width": width, "best_of": None}
 
 
-def check_room(desk: Desk, num_tokens: int, params: SamplingParams | None, prompt_name: str, max_name: str = "max_tokens") -> None:
-    """Raises RequestError when the prompt leaves too little room for the answer; nothing is ever cut to fit. `params` None: no answer."""
-    limit = desk.parts.engine.max_model_len
-    if num_tokens == 0:
-        raise RequestError(f"{prompt_name} has no tokens; at least 1 is needed", param=prompt_name)
-    most = limit - (params is not None)
-    if num_tokens > most:
-        why = f"the context is {limit} tokens" + ("" if params is None else ", one of which the answer needs")
-        raise RequestError(f"{prompt_name} has {num_tokens} tokens; at most {most} fit: {why}", prompt_name, code="context_length_exceeded")
-    if params is None:
-        return
-    for name, wanted in ((max_name, params.max_tokens or 0), ("min_tokens", params.min_tokens)):
-        if num_tokens + wanted > limit:
-            message = (f"{name} = {wanted} does not fit after the {num_tokens} tokens of {prompt_name}: {limit - num_tokens} do, "
-                       f"because the context is {limit} tokens")
-            raise RequestError(message, param=name, code="context_length_exceeded")
-
-
 def make_request(request_id: str, token_ids: tuple[int, ...], params: SamplingParams, placing: Placing, max_name: str = "max_tokens",
                  **more: Any) -> Request:
     """Raises RequestError for an end-to-end objective without a bound on the answer, `max_name`."""

@@ -1,6 +1,7 @@
 """The application and how it is run: routes, error handlers, the gate before them; uvicorn with deadlines and a graceful end."""
 import asyncio
 import contextlib
+import errno
 import functools
 import logging
 import re
@@ -122,8 +123,7 @@ class Server(uvicorn.Server):
         if isinstance(error, OSError) and "socket" in context:
             if self._told_s is None or loop.time() - self._told_s >= REMIND_S:
                 self._told_s = loop.time()
-                most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-                log.warning("new connections have to wait: %s; at most %d files may be open (ulimit -n)", error.strerror, most)
+                log.warning("new connections have to wait: %s%s", error.strerror or error, limit_on_files(error))
         elif not (self.should_exit and isinstance(error, ValueError) and "._start_serving(" in context["message"]):
             loop.default_exception_handler(context)
 
@@ -134,6 +134,13 @@ class Server(uvicorn.Server):
         if self.drain.over():
             self.should_exit = True
         return await super().on_tick(counter)
+
+
+def limit_on_files(error: OSError) -> str:
+    """The limit that was met, as the end of a sentence; "" where it is none on open files."""
+    if error.errno == errno.EMFILE:
+        return f"; at most {resource.getrlimit(resource.RLIMIT_NOFILE)[0]} files may be open (ulimit -n)"
+    return "; all processes together may open no more (fs.file-max)" if error.errno == errno.ENFILE else ""
 
 
 LOGGING = deepcopy(uvicorn.config.LOGGING_CONFIG)

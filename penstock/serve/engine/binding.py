@@ -13,7 +13,7 @@ LIMITS = {  # as they are called
 }
 OF_BOUND = {PREFILL: PREFILL_COMPUTE, DECODE: DECODE_COMPUTE, WEIGHTS: WEIGHT_BANDWIDTH, KV: KV_BANDWIDTH, KERNELS: HOST_OVERHEAD,
             DRAFTING: HOST_OVERHEAD, HOST: HOST_OVERHEAD, UNMEASURED: UNMEASURED}
-ONCE = (WEIGHTS, KERNELS, DRAFTING, HOST)  # what a step pays once, but for `Tally.more_s`
+ONCE = (WEIGHTS, KERNELS, DRAFTING, HOST)  # what a step pays once, but for `Tally.more_s` and `kernel_rows_s`
 WAITS = 0.25  # of the time in which somebody waits: more is no passing queue
 GROWS = 1.1  # a batch of twice the size that gives so many times the tokens would pay
 THRASHES = 0.1  # preemptions for each request: what was computed is computed again
@@ -130,7 +130,7 @@ def idle_share(tally: Tally) -> float:
 def growth(tally: Tally) -> float:
     """How many times the tokens/s a batch of twice the size would give: the cost that a step has once is then shared by twice the
     sequences."""
-    once_s = sum(tally.bound_s.get(bound, 0.0) - tally.more_s.get(bound, 0.0) for bound in ONCE)
+    once_s = sum(tally.bound_s.get(bound, 0.0) for bound in ONCE) - sum(tally.more_s.values()) - tally.kernel_rows_s
     return 1 / (1 - once_s / tally.busy_s / 2) if tally.busy_s else 1.0
 
 

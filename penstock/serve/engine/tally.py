@@ -18,7 +18,8 @@ PREFILL, DECODE, WEIGHTS, KV, KERNELS, DRAFTING, HOST, UNMEASURED = (
     "prefill_compute", "decode_compute", "weights", "kv", "kernels", "drafting", "host", "unmeasured")
 BOUNDS = (PREFILL, DECODE, WEIGHTS, KV, KERNELS, DRAFTING, HOST, UNMEASURED)
 SLOW = 4.0
-FEWEST = 8  # arrivals whose variance says something
+FEWEST = 8  # arrivals, or steps, whose variance says something
+APART = 0.25  # of the mean: steps whose rows differ by so much tell what a row takes
 BATCHING = "batching"  # what the first in the queue lacks: the batching mode's leave
 
 
@@ -54,10 +55,27 @@ class Tally:
     num_requests: int = 0  # that ended
     num_repeated: int = 0  # prompt tokens that a prefix cache would have found, where there is none
     more_s: dict[str, float] = field(default_factory=dict)  # of `bound_s`, that steps of twice as many sequences would take beside
+    num_slow: int = 0  # steps with kernels that reach no limit
+    slow_rows: float = 0.0  # of these steps, summed
+    slow_rows_squared: float = 0.0
+    slow_row_s: float = 0.0  # rows of each, times the seconds beyond the limit
 
     @property
     def busy_s(self) -> float:
         return sum(self.bound_s.values())
+
+    @property
+    def kernel_rows_s(self) -> float:
+        """Of the time of kernels what grows with the rows of a step, by least squares; 0 if all steps have about as many, or too few are
+        known."""
+        if self.num_slow < FEWEST:
+            return 0.0
+        rows, total_s = self.slow_rows, self.bound_s.get(KERNELS, 0.0)
+        apart = spread(self.num_slow, rows, self.slow_rows_squared)
+        if apart < (APART * rows / self.num_slow) ** 2:
+            return 0.0
+        row_s = (self.slow_row_s - rows * total_s / self.num_slow) / (self.num_slow * apart)
+        return min(max(0.0, row_s * rows), total_s)
 
     @property
     def mean_running(self) -> float:
@@ -186,6 +204,16 @@ class Tally:
             self.spend(bound, seconds, least_s)
             if bound == WEIGHTS:
                 self.grow(WEIGHTS, seconds * record.more_weight_bytes / record.weight_bytes)
+                self.grow(DECODE, seconds * past_the_ridge(record, hardware, compute_type))
+            elif bound == KERNELS:
+                self.slow(rows_of(record), seconds)
+
+    def slow(self, rows: int, seconds: float) -> None:
+        """A step of so many rows took so long beyond any limit."""
+        self.num_slow += 1
+        self.slow_rows += rows
+        self.slow_rows_squared += rows * rows
+        self.slow_row_s += rows * seconds
 
 
 def spread(count: int, total: float, squares: float) -> float:
@@ -208,7 +236,7 @@ def shared_out(record: StepRecord, hardware: Hardware | None, compute_type: str)
     if not least:
         return
     if computes >= reads:
-        rows = record.num_prefill_tokens + record.num_decode_tokens + record.num_draft_tokens
+        rows = rows_of(record)
         parts = ((PREFILL, record.num_prefill_tokens / rows), (DECODE, 1 - record.num_prefill_tokens / rows)) if rows else ((DECODE, 1.0),)
     else:
         weights = record.weight_bytes / (record.weight_bytes + record.kv_bytes)
@@ -216,3 +244,19 @@ def shared_out(record: StepRecord, hardware: Hardware | None, compute_type: str)
     for bound, share in parts:
         if share:
             yield bound, bound_s * share, least * share
+
+
+def rows_of(record: StepRecord) -> int:
+    return record.num_prefill_tokens + record.num_decode_tokens + record.num_draft_tokens
+
+
+def past_the_ridge(record: StepRecord, hardware: Hardware | None, compute_type: str) -> float:
+    """By how much the arithmetic of twice as many sequences would take longer than their reading, as a share of the time in which a step
+    reads its weights."""
+    if hardware is None:
+        return 0.0
+    computes = hardware.compute_seconds(record.operations, compute_type) or 0.0
+    read_bytes = record.weight_bytes + record.kv_bytes
+    least = hardware.read_seconds(read_bytes)
+    reads = least * (read_bytes + record.more_weight_bytes + record.kv_bytes) / read_bytes
+    return max(0.0, 2 * computes - reads) / (least * record.weight_bytes / read_bytes)

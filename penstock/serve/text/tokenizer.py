@@ -10,6 +10,7 @@ import tokenizers
 from penstock.core.errors import RequestError
 from penstock.serve.text.detokenize import Detokenizer, last_shown
 from penstock.serve.text.facts import TokenizerFacts
+from penstock.serve.text.fewest import Fewest, fewest
 from penstock.serve.text.folder import read_folder
 from penstock.serve.text.gguf import read_gguf
 from penstock.serve.text.pieces import Pieces
@@ -49,6 +50,11 @@ class Tokenizer:
     def vocab_size(self) -> int:
         """One more than the highest token id."""
         return 1 + max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1)
+
+    @cached_property
+    def fewest(self) -> Fewest | None:
+        """How few tokens a text can be; None where that cannot be told from its bytes."""
+        return fewest(self.backend)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Token ids of the text. Raises RequestError when it holds half of a surrogate pair, which is no character."""

@@ -116,7 +116,9 @@ def tally_of(grown: Values) -> Tally:
         int(value(grown, "requests_peaks_total")), value(grown, "requests_peaks_inverse_total"),
         int(value(grown, "wakes_total")), value(grown, "wake_seconds_total"), int(sum(labelled(grown, "steps").values())),
         int(value(grown, "preemptions_total")), int(answered(grown)),
-        more_s=labelled(grown, "step_bound_more_seconds"))
+        more_s=labelled(grown, "step_bound_more_seconds"), num_slow=int(value(grown, "slow_steps_total")),
+        slow_rows=value(grown, "slow_steps_rows_total"), slow_rows_squared=value(grown, "slow_steps_rows_squared_total"),
+        slow_row_s=value(grown, "slow_steps_row_seconds_total"))
 
 
 def value(grown: Values, name: str) -> float:

@@ -52,14 +52,6 @@ def test_what_is_allowed_is_read_as_it_is() -> None:
     assert list(parse_object(deep)) == ["a"]
 
 
-@given(st.binary(max_size=200))
-def test_random_bytes_are_refused_or_an_object(data: bytes) -> None:
-    try:
-        assert isinstance(parse_object(data), dict)
-    except RequestError as error:
-        assert error.status == 400 and str(error)
-
-
 KEYS = ["type", "role", "content", "function", "name", "x"]
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**20), 10**20) | st.floats(allow_nan=False, allow_infinity=False)
@@ -67,6 +59,25 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=3),
     max_leaves=6,
 )
+
+
+texts = st.dictionaries(st.sampled_from(KEYS), json_values, max_size=4).map(json.dumps)
+
+
+@given(texts)
+def test_every_object_is_read_as_it_is(text: str) -> None:
+    assert parse_object(text.encode()) == json.loads(text)
+
+
+@given(texts.map(str.encode), st.integers(0, 200), st.binary(max_size=3) | st.binary(max_size=200), st.integers(0, 3) | st.just(1000))
+def test_a_spoiled_object_is_refused_or_read_as_json_reads_it(data: bytes, at: int, put: bytes, dropped: int) -> None:
+    spoiled = data[:at] + put + data[at + dropped :]
+    try:
+        found = parse_object(spoiled)
+    except RequestError as error:
+        assert error.status == 400 and str(error)
+    else:
+        assert found == json.loads(spoiled) and isinstance(found, dict)
 
 
 @pytest.mark.parametrize("endpoint", ["chat", "completions", "embeddings", "tokenize", "detokenize"])

@@ -182,10 +182,12 @@ def test_a_body_that_does_not_come_is_given_up(strict: Running) -> None:
     assert answer.startswith(b"HTTP/1.1 408") and b'"error"' in answer
 
 
-@pytest.mark.parametrize("head", [b"", b"POST /v1/comple", HEAD[:60], b"GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET /hea"])
-def test_a_head_that_does_not_come_is_given_up(strict: Running, head: bytes) -> None:
+@pytest.mark.parametrize(("head", "answers"), [
+    (b"", 0), (b"POST /v1/comple", 0), (HEAD[:60], 0), (b"GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET /hea", 1)])
+def test_a_head_that_does_not_come_is_given_up(strict: Running, head: bytes, answers: int) -> None:
+    """What was asked before it is answered."""
     answer = raw(strict, head)
-    assert answer == b"" or answer.startswith(b"HTTP/1.1 200")
+    assert answer.count(b"HTTP/1.1 ") == answer.count(b"HTTP/1.1 200") == answers and bool(answer) is bool(answers)
 
 
 def test_the_rest_of_a_refused_body_is_not_waited_for(strict: Running) -> None:
@@ -208,6 +210,19 @@ def test_where_no_file_is_left_connections_wait_and_the_log_says_so_once(
         assert client.get("/health").status_code == 200 and not left[0]
     said, = caplog.messages
     assert said.startswith("new connections have to wait: Too many open files; at most ") and said.endswith("may be open (ulimit -n)")
+
+
+@pytest.mark.parametrize("number, more", [
+    (errno.ENFILE, "; all processes together may open no more (fs.file-max)"), (errno.ENOBUFS, ""), (errno.ENOMEM, "")])
+def test_what_else_keeps_connections_waiting_is_not_laid_on_the_limit_of_files(
+        server: Running, caplog: pytest.LogCaptureFixture, number: int, more: str) -> None:
+    waiting = Server(uvicorn.Config("", log_config=None), server.desk.drain)
+
+    async def complain() -> None:
+        waiting.complain(asyncio.get_running_loop(), {"exception": OSError(number, os.strerror(number)), "socket": None})
+
+    asyncio.run(complain())
+    assert caplog.messages == [f"new connections have to wait: {os.strerror(number)}{more}"]
 
 
 def test_what_fails_in_the_event_loop_of_a_server_that_stops_is_logged(server: Running, caplog: pytest.LogCaptureFixture) -> None:

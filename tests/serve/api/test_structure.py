@@ -87,7 +87,8 @@ def test_options_of_json_that_ask_for_nothing_are_harmless_everywhere(server: Ru
     for unset in (None, False):
         options = dict.fromkeys(JSON_ONLY, unset) | {"whitespace_pattern": None, "json_object": unset, "json": None}
         for asked in ({"regex": "a"}, {"choice": ["a"]}, {"grammar": 'start: "a"'}, {"json_object": True}, {"json": {}}):
-            assert wanted(server, structured_outputs={**options, **asked}) is not None
+            found = wanted(server, structured_outputs={**options, **asked})
+            assert found is not None and found == wanted(server, structured_outputs=asked)
     assert wanted(server, guided_regex="a", guided_whitespace_pattern=None).regex == "a"
 
 

@@ -76,6 +76,41 @@ def test_experts_that_more_sequences_would_read_are_no_cost_that_they_would_shar
     assert limit_of(found).sentence.endswith("once per step, for 1 sequences; twice as many would read 20% more of them.")
 
 
+def slow_tally(kernels_s, rows):
+    """Steps that take a second in the backend beside what each row takes there, far beyond the limits; 40 of each."""
+    found = Tally(1.0)
+    for count in rows * 40:
+        seconds = kernels_s(count)
+        found.step(step(seconds=seconds, compute=seconds, decode=count, ops=count * 0.01, weights=1), HARDWARE, "fp32")
+    return found
+
+
+@pytest.mark.parametrize(("kernels_s", "rows", "wanted"), [
+    (lambda rows: 1.0, (4, 12), 2.0), (lambda rows: 0.1 * rows, (4, 12), 1.0), (lambda rows: 0.8 + 0.1 * rows, (4, 12), 4 / 3),
+    (lambda rows: 2.0 - 0.1 * rows, (4, 12), 2.0), (lambda rows: 0.1 * rows, (7, 8, 9), 2.0),
+], ids=["once", "by rows", "half of it", "less by rows", "not told apart"])
+def test_kernels_that_take_longer_for_more_rows_are_no_cost_that_these_would_share(kernels_s, rows, wanted) -> None:
+    found = slow_tally(kernels_s, rows)
+    assert found.bound_s["kernels"] > 0.9 * found.busy_s and evidence(found)["twice_the_batch"] == pytest.approx(wanted, rel=0.02)
+
+
+def test_a_few_slow_steps_say_nothing_of_rows() -> None:
+    found = Tally(1.0)
+    for rows in (4, 12):
+        found.step(step(seconds=0.1 * rows, compute=0.1 * rows, decode=rows, weights=1), HARDWARE, "fp32")
+    assert evidence(found)["twice_the_batch"] == pytest.approx(2.0, rel=0.02)
+
+
+@pytest.mark.parametrize(("ops", "kv", "wanted"), [
+    (20, 0, 2.0), (50, 0, 2.0), (80, 0, 2 / 1.6), (100, 100, 2 / 1.818), (50, 100, 2 / 1.091)])
+def test_more_sequences_are_past_the_ridge_where_arithmetic_takes_longer_than_reading(ops: int, kv: int, wanted: float) -> None:
+    """1,000 bytes of weights take a second, 100 operations take another."""
+    found = Tally(1.0)
+    found.step(step(seconds=1.1, compute=1.1, decode=4, ops=ops, weights=1000, kv=kv), HARDWARE, "fp32")
+    assert set(found.bound_s) <= {"weights", "kv", "host"} and evidence(found)["twice_the_batch"] == pytest.approx(wanted, rel=0.01)
+    assert not found.more_s.get("weights")
+
+
 def test_least_times_tell_what_was_reached() -> None:
     found = Tally(1.0)
     found.step(step(seconds=1.0, compute=0.9, weights=450), HARDWARE, "fp32")

@@ -141,8 +141,9 @@ def _every_fourth(keys: Keys, window: int) -> Config:
 
 
 def _ernie(keys: Keys, tensors: Tensors) -> Config:
-    """One switch is for all biases."""
-    return {"architectures": ["Ernie4_5ForCausalLM"], "use_bias": "blk.0.ffn_gate.bias" in tensors, "attention_bias": False}
+    """One switch is for all biases: a file with some of them lacks the others."""
+    biased = any(name.endswith(".bias") for name in tensors)
+    return {"architectures": ["Ernie4_5ForCausalLM"], "use_bias": biased, "attention_bias": False}
 
 
 def _gpt_oss(keys: Keys, tensors: Tensors) -> Config:

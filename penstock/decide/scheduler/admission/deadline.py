@@ -19,6 +19,7 @@ from penstock.core.needs import Needs
 from penstock.core.types import Seq
 from penstock.decide.scheduler.admission.again import Again, Refused
 from penstock.decide.scheduler.admission.contract import Late
+from penstock.decide.scheduler.admission.returns import Returns
 from penstock.decide.scheduler.costs import StepCosts
 from penstock.decide.scheduler.firsts import Firsts
 from penstock.decide.scheduler.forecast import Forecast
@@ -51,11 +52,14 @@ class Deadline:
         self._defers = options.late == "defer"
         self._costs = costs
         self._reserve = options.reserve
+        self._returns = Returns()
         self._gives_way: set[int] = set()  # seq_id of who was given up since the last look at who was overtaken
         self._delays_s: deque[float] = deque(maxlen=DELAYS)  # from arrival to here, of the latest that found nobody else
 
     def late(self, seq: Seq, live: Live, now: float) -> Late | None:
         """Raises RequestError for objectives that an idle machine could not keep."""
+        if not self._defers:
+            self._returns.came(seq, now)
         load = live.load(now)
         prompts = [claim for claim in load.prompts if claim.seq.seq_id not in self._gives_way]
         place = next(place for place, claim in enumerate(prompts) if claim.seq is seq)
@@ -95,15 +99,13 @@ class Deadline:
         others = [claim for claim in load.prompts if claim.seq.seq_id not in lost]
         again, found = Again(others, Forecast(self._costs, load, self._reserve), load, live), []
         for claim in sorted(lost.values(), key=lambda claim: -claim.work_s):
-            allowed_s = self._latest_s(claim) - claim.seq.arrival_s
-            retry_s = again.after_s(Refused(claim, allowed_s, self._delay_s))
+            retry_s = self._retry_s(claim, again)
             why = gave_way_to if claim.seq.seq_id in gives_way and now <= claim.hopeless_s else overtaken_by
             found.append(Late(claim.seq, refusal(why(now - claim.seq.arrival_s), retry_s)))
         return found
 
     def _refusal(self, claim: Claim, first_s: float, again: Again) -> OverloadedError:
-        latest_s = self._latest_s(claim)
-        retry_s = again.after_s(Refused(claim, latest_s - claim.seq.arrival_s, self._delay_s))
+        latest_s, retry_s = self._latest_s(claim), self._retry_s(claim, again)
         if first_s <= latest_s:
             return refusal(f"it takes {told(claim.work_s)} of machine time, and would make cheaper requests late", retry_s)
         soon, wanted = told(first_s - claim.seq.arrival_s), told(latest_s - claim.seq.arrival_s)
@@ -112,6 +114,10 @@ class Deadline:
         if is_due_by_e2e(claim.seq, claim.due_s):
             kept = f", what an end within {told(claim.seq.e2e_slo_s or 0.0)} leaves for it{reserve}"
         return refusal(f"its first token would come after {soon}, and should come within {wanted}{kept}", retry_s)
+
+    def _retry_s(self, claim: Claim, again: Again) -> float:
+        after_s = again.after_s(Refused(claim, self._latest_s(claim) - claim.seq.arrival_s, self._delay_s))
+        return self._returns.after_s(claim, again.load.now, after_s)
 
     @property
     def _delay_s(self) -> float:

@@ -162,7 +162,7 @@ def repeated(body: Mapping[str, Any], params: SamplingParams) -> dict[str, Any]:
 def rendered(desk: Desk, asked: Asked) -> Rendered:
     """Raises RequestError when the template refuses the conversation."""
     with telling_items(asked.places):
-        return render(desk, asked.conversation)
+        return render(desk, asked.conversation, "input")
 
 
 @contextmanager

@@ -9,7 +9,8 @@ from penstock.serve.api.parts import Desk
 from penstock.serve.api.responses.answer import Answer
 from penstock.serve.api.responses.asked import read_asked, rendered
 from penstock.serve.api.responses.lookup import find
-from penstock.serve.api.schema import check_room, make_request, read_placing, receive
+from penstock.serve.api.room import check_room
+from penstock.serve.api.schema import make_request, read_placing, receive
 from penstock.serve.api.stream import answered
 from penstock.serve.api.values import Values
 from penstock.serve.api.wish import constrain

@@ -266,6 +266,19 @@ def test_a_missing_tensor_is_told_by_the_files_name(tmp_path: Path, name: str) -
         assert str(caught.value) == f"{lacking} is missing from {path}"
 
 
+@pytest.mark.parametrize("kept, missing", [
+    ("blk.2.attn_output", "blk.0.attn_q"), ("blk.0.attn_", "blk.0.ffn_gate"), ("blk.0.", "blk.1.attn_q"),
+    ("blk.1.ffn_down", "blk.0.attn_q")])
+def test_some_of_ernies_biases_are_not_dropped(tmp_path: Path, kept: str, missing: str) -> None:
+    config, path = config_of("ernie-biases"), tmp_path / "model.gguf"
+    stored = {name: values for name, values in converted(config, tensors_of(config)).items()
+              if not name.endswith(".bias") or name.startswith(kept)}
+    checkpoint = GgufCheckpoint(write_stored(path, config, stored))
+    with pytest.raises(ModelError) as caught:
+        load_weights(program_of(checkpoint.config), checkpoint, "float32")
+    assert str(caught.value) == f"{missing}.bias is missing from {path}"
+
+
 def test_other_faults_are_told_by_the_files_names(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config, mixture = config_of("qwen2"), config_of("mixtral")
     bias = {"blk.0.ffn_up.bias": np.ones(96, np.float32)}

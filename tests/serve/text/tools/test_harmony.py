@@ -16,7 +16,7 @@ from penstock.serve.text.answer import (
 from penstock.serve.text.harmony import MAX_HEADER
 from penstock.serve.text.reasoning.harmony import HarmonyParser
 from penstock.serve.text.tools.harmony import HarmonyCallParser
-from tests.serve.text.tools.reading import call, check_any_cut, check_unchanged, cuts, events_of, numbered, pieces, pushed, read
+from tests.serve.text.tools.reading import call, check_any_cut, check_nothing_lost, cuts, events_of, numbered, pieces, pushed, read
 
 PROMPT = "<|start|>user<|message|>Weather in Rome?<|end|><|start|>assistant"
 THOUGHT = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
@@ -44,8 +44,8 @@ def both(prompt: str = PROMPT, sure: bool = False) -> AnswerParser:
 
 @settings(max_examples=300)
 @given(answers, cuts)
-def test_any_cut_gives_the_same_answer(text: str, at: list[int]) -> None:
-    check_any_cut(parser, text, at)
+def test_any_cut_gives_the_same_answer_and_nothing_is_lost(text: str, at: list[int]) -> None:
+    check_nothing_lost(check_any_cut(parser, text, at), text)
 
 
 @settings(max_examples=300)
@@ -54,12 +54,6 @@ def test_any_cut_gives_the_same_answer_behind_its_channels(text: str, at: list[i
     whole = read(both(prompt, sure), text)
     assert read(both(prompt, sure), *text) == whole
     assert read(both(prompt, sure), *pieces(text, at)) == whole
-
-
-@settings(max_examples=300)
-@given(answers)
-def test_without_a_call_the_text_is_unchanged(text: str) -> None:
-    check_unchanged(parser, text)
 
 
 @pytest.mark.parametrize("header", [

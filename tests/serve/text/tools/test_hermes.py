@@ -1,14 +1,10 @@
 """Hermes and Qwen tool calls."""
-import json
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from penstock.serve.text.answer import Answer, ContentDelta, ToolCallArguments, ToolCallStart
 from penstock.serve.text.calls import HOLD
 from penstock.serve.text.tools.hermes import HermesParser
-from tests.serve.text.tools.reading import call, check_any_cut, check_unchanged, cuts, events_of, numbered, pushed, read
+from tests.serve.text.tools.reading import call, check_texts, events_of, numbered, pushed, read
 
 ONE = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo", "days": [1, 2.5e3, true, null]}}\n</tool_call>'
 SNIPPETS = (
@@ -17,25 +13,14 @@ SNIPPETS = (
     '"name": "g"}', '"name": 5', ", ", " ", "\n", "Hello é", '"', "\\", "nul", "-1", "[", "]",
     f'{{"name": "long", "arguments": {{"t": "{"x" * HOLD}',
 )
-answers = st.lists(st.sampled_from(SNIPPETS), max_size=12).map("".join)
 
 
 def parser() -> HermesParser:
     return HermesParser(numbered())
 
 
-@settings(max_examples=300)
-@given(answers, cuts)
-def test_any_cut_gives_the_same_answer(text: str, at: list[int]) -> None:
-    check_any_cut(parser, text, at)
-
-
-@settings(max_examples=300)
-@given(answers)
-def test_nothing_is_lost_and_every_short_call_is_valid(text: str) -> None:
-    for each in check_unchanged(parser, text).tool_calls:
-        if len(each.arguments) < HOLD:
-            assert isinstance(json.loads(each.arguments), dict)
+def test_any_text_in_any_pieces() -> None:
+    check_texts(parser, SNIPPETS, 12)
 
 
 def test_a_call_with_text_around_it() -> None:

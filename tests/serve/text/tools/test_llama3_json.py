@@ -1,34 +1,23 @@
 """Llama 3.1 tool calls: JSON without markup, to be told from JSON that is the answer."""
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from penstock.serve.text.answer import Answer, ContentDelta
 from penstock.serve.text.tools.llama3_json import Llama3JsonParser
 from penstock.serve.text.tools.xlam import XlamParser
-from tests.serve.text.tools.reading import call, check_any_cut, check_unchanged, cuts, numbered, pushed, read
+from tests.serve.text.tools.reading import call, check_texts, numbered, pushed, read
 
 SNIPPETS = (
     "<|python_tag|>", "<|python", '{"name": "f", "parameters": {"a": 1}}', '{"name": "g", "arguments": {}}', ";", ", ", " ", "\n", "{", "}",
     '{"type": "function", "name": "h", ', '"parameters": {}}', '{"city": "Oslo"}', "Hi", '"',
 )
-answers = st.lists(st.sampled_from(SNIPPETS), max_size=10).map("".join)
 
 
 def parser() -> Llama3JsonParser:
     return Llama3JsonParser(numbered())
 
 
-@settings(max_examples=300)
-@given(answers, cuts)
-def test_any_cut_gives_the_same_answer(text: str, at: list[int]) -> None:
-    check_any_cut(parser, text, at)
-
-
-@settings(max_examples=300)
-@given(answers)
-def test_without_a_call_the_text_is_unchanged(text: str) -> None:
-    check_unchanged(parser, text)
+def test_any_text_in_any_pieces() -> None:
+    check_texts(parser, SNIPPETS)
 
 
 @pytest.mark.parametrize("before", ["", "\n", "<|python_tag|>", " <|python_tag|>\n"])

@@ -1,34 +1,23 @@
 """Mistral tool calls, old and new."""
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from penstock.serve.text.answer import Answer, ContentDelta
 from penstock.serve.text.tools.listed import MAX_HEADER
 from penstock.serve.text.tools.mistral import MistralParser
-from tests.serve.text.tools.reading import call, check_any_cut, check_unchanged, cuts, numbered, pushed, read
+from tests.serve.text.tools.reading import call, check_texts, numbered, pushed, read
 
 SNIPPETS = (
     "[TOOL_CALLS]", "[TOOL", "[", "]", "[ARGS]", '{"name": "f", "arguments": {"a": 1}}', '{"name": "g"', ', "arguments": {}}', ", ", " ",
     "weather", "{}", '{"x": "["}', "Hi!", '"', "[CALL_ID]abc",
 )
-answers = st.lists(st.sampled_from(SNIPPETS), max_size=10).map("".join)
 
 
 def parser() -> MistralParser:
     return MistralParser(numbered())
 
 
-@settings(max_examples=300)
-@given(answers, cuts)
-def test_any_cut_gives_the_same_answer(text: str, at: list[int]) -> None:
-    check_any_cut(parser, text, at)
-
-
-@settings(max_examples=300)
-@given(answers)
-def test_without_a_call_the_text_is_unchanged(text: str) -> None:
-    check_unchanged(parser, text)
+def test_any_text_in_any_pieces() -> None:
+    check_texts(parser, SNIPPETS)
 
 
 def test_a_list_of_calls() -> None:

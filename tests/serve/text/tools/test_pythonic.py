@@ -4,37 +4,26 @@ import warnings
 from decimal import Decimal
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from penstock.serve.text.answer import Answer, ContentDelta, ToolCallArguments, ToolCallStart
 from penstock.serve.text.tools.lfm2 import Lfm2Parser
 from penstock.serve.text.tools.olmo3 import Olmo3Parser
 from penstock.serve.text.tools.pythonic import PythonicParser
-from tests.serve.text.tools.reading import call, check_any_cut, check_unchanged, cuts, numbered, pushed, read
+from tests.serve.text.tools.reading import call, check_texts, numbered, pushed, read
 
 SNIPPETS = (
     "[", "]", "f(", ")", "g()", "a=1", 'b="x, y)"', "c='it\\'s'", ", ", " ", "\n", "<|python_start|>", "<|python_end|>",
     "[f(a=1), ", "Hi", '"', "{", "}", "d=[1]",
 )
 LONG = "1" + 4999 * "2"  # more digits than Python reads as an integer
-answers = st.lists(st.sampled_from(SNIPPETS), max_size=12).map("".join)
 
 
 def parser() -> PythonicParser:
     return PythonicParser(numbered())
 
 
-@settings(max_examples=300)
-@given(answers, cuts)
-def test_any_cut_gives_the_same_answer(text: str, at: list[int]) -> None:
-    check_any_cut(parser, text, at)
-
-
-@settings(max_examples=300)
-@given(answers)
-def test_without_a_call_the_text_is_unchanged(text: str) -> None:
-    check_unchanged(parser, text)
+def test_any_text_in_any_pieces() -> None:
+    check_texts(parser, SNIPPETS, 12)
 
 
 @pytest.mark.parametrize(("written", "arguments"), [
