@@ -304,6 +304,8 @@ void bind_model(nb::module_& module) {
     codes.dequantized = dequantize && codes.may_be_dequantized();
     return kernels_by_name(name).takes_fixed16(codes) ? "int16" : "bf16";
   }, "The numbers of rows that these kernels multiply with codes, where they are not rounded to int8; '' names the best kernels.");
+  module.def("int8_rows", [](const std::string& name) { return kernels_by_name(name).int8_elem_bytes == 2 ? "int16" : "int8"; },
+             "The numbers as which these kernels multiply rows that are rounded to int8; '' names the best kernels.");
   module.def("has_tiles", [](const std::string& name) { return kernels_by_name(name).amx_row_bytes != nullptr; },
              "Whether these kernels multiply on AMX tiles; '' names the best kernels.");
   nb::class_<Pool>(module, "Pool").def(nb::init<int, const std::vector<int>&>());

@@ -340,6 +340,14 @@ def test_the_type_of_rows_that_is_told_is_the_one_that_shows(participant: Partic
         np.testing.assert_allclose(found, {"int16": 0, "bf16": value}[told], rtol=1e-2, err_msg=str(coding))
 
 
+@pytest.mark.parametrize("kernels", native_kernels())
+def test_rounded_rows_are_bytes_but_where_nothing_multiplies_them(kernels: str) -> None:
+    coding = Coding(8, 128, "float32")
+    weight = linear(coded(coding, 64, 128)).program.weights["w"]
+    told = make(Participant(f"cpu:kernels={kernels}", "bfloat16"), "int8").compute_type(Coded(weight, coding))
+    assert told == ("int16" if kernels == "avx2" else "int8")
+
+
 def test_matrices_of_numbers_meet_rows_as_they_are() -> None:
     coding = Coding(8, 128, "float32")
     case = linear(coded(coding, 70, 128))

@@ -112,11 +112,12 @@ class Cpu:
                              "model will have none; leave it out")
 
     def compute_type(self, coded: Coded | None) -> str:
-        """Rows become bf16 (on some kernels in 16-bit fixed point), or int8, before they meet codes, whatever the dtype."""
+        """Rows become bf16 (on some kernels in 16-bit fixed point), or int8 (on some held as int16), before they meet codes, whatever the
+        dtype."""
         if coded is None:
             return "bf16" if self.dtype == "bfloat16" else "fp32"
         if self._int8:
-            return "int8"
+            return str(self._native.int8_rows(self._kernels))
         fields = matrix_layout(coded.weight, coded.coding, self._weights_dtype, gated=False).fields()
         return str(self._native.rows_for_codes(self._kernels, fields, self._options.dequantize))
 
